@@ -1,0 +1,1 @@
+"""The compiled simulator: tables (NumPy structured arrays) and functions over them. No Gymnasium, no I/O."""

@@ -1,0 +1,295 @@
+"""The workload table: which requests arrive when, how long they are, and which prompts share a prefix.
+
+A block id names the tokens of its page *and all tokens before them* and the namespace, so equal ids at the head of
+two prompts are exactly their common prefix, and prompts of different namespaces never share an id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cacheenv.errors import InputError
+
+#: Generated tokens between two refreshes of a length prediction.
+REFRESH_TOKENS = 20
+
+WORKLOAD_FIELDS: list[tuple[str, Any]] = [
+    ("arrival_s", np.float64),  # seconds from the start of the workload, not decreasing
+    ("prompt_tokens", np.int64),
+    ("output_tokens", np.int64),
+    ("block_start", np.int64),  # offset into `blocks`
+    ("session", np.int64),  # -1: none
+    ("namespace", np.int32),
+    ("priority", np.int32),
+]
+WORKLOAD_DTYPE = np.dtype((np.record, WORKLOAD_FIELDS))
+MAX_TOKENS = 2**40
+MAX_INT32 = 2**31 - 1
+
+
+def mean_residual_tokens(output_tokens: Any) -> np.ndarray:
+    """Mean tokens still to come after g generated ones, of the outputs longer than g.
+
+    Args:
+        output_tokens: Output lengths of a population, tokens, any order.
+
+    Returns:
+        Float64 array: `m(g) = E[n - g | n > g]` at g = 0, 20, 40, ...; the last entry also stands for larger g.
+    """
+    lengths = np.sort(np.asarray(output_tokens, dtype=np.int64))
+    if lengths.size == 0 or lengths[0] < 1:
+        raise InputError("mean residual length: expected at least one output length, all of them >= 1")
+    generated = np.arange(0, lengths[-1], REFRESH_TOKENS)
+    longer_from = np.searchsorted(lengths, generated, side="right")
+    tail_sums = np.cumsum(lengths[::-1], dtype=np.float64)[::-1]
+    return np.asarray(tail_sums[longer_from] / (lengths.size - longer_from) - generated)
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A table of requests in order of arrival. The arrays are shared with the simulator: do not change them.
+
+    Attributes:
+        requests: :data:`WORKLOAD_DTYPE`, one row a request.
+        blocks: Int32 ids; request i owns `blocks[block_start : block_start + ceil(prompt_tokens / page_tokens)]`,
+            numbers 0..num_blocks-1 in order of first appearance. The last id of a prompt may name a partial page.
+        page_tokens: Tokens of a page.
+        num_blocks: Number of different ids.
+        name: Name in tables and messages.
+        mean_residual_tokens: Float64, see :func:`mean_residual_tokens`; a property of the population from which the
+            workload was taken (the generator's distribution or the whole trace file), not of these requests.
+    """
+
+    requests: np.ndarray
+    blocks: np.ndarray
+    page_tokens: int
+    num_blocks: int
+    name: str
+    mean_residual_tokens: np.ndarray
+
+    dtype: ClassVar[np.dtype] = WORKLOAD_DTYPE
+
+    @classmethod
+    def from_mooncake(
+        cls,
+        path: str | Path,
+        *,
+        rate_scale: float = 1.0,
+        start_s: float = 0.0,
+        duration_s: float | None = None,
+        limit: int | None = None,
+        page_tokens: int = 512,
+    ) -> Workload:
+        """Reads a trace in Mooncake's JSONL format; see :func:`cacheenv.workload.mooncake.load_mooncake`."""
+        from cacheenv.workload.mooncake import load_mooncake
+
+        return load_mooncake(
+            path, rate_scale=rate_scale, start_s=start_s, duration_s=duration_s, limit=limit, page_tokens=page_tokens
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arrival_s: Any,
+        prompt_tokens: Any,
+        output_tokens: Any,
+        blocks: Sequence[Sequence[int]] | None = None,
+        *,
+        page_tokens: int,
+        namespace: Any = None,
+        session: Any = None,
+        priority: Any = None,
+        name: str = "arrays",
+    ) -> Workload:
+        """A checked workload from columns.
+
+        Args:
+            arrival_s: Seconds, not decreasing.
+            prompt_tokens: Whole numbers >= 1.
+            output_tokens: Whole numbers >= 1.
+            blocks: For each request `ceil(prompt_tokens / page_tokens)` ids (any 64-bit numbers); an id names its
+                page, everything before it, and is looked up within its namespace. None: no two prompts share anything.
+            page_tokens: Tokens of a page.
+            namespace: Whole numbers >= 0; default 0.
+            session: Whole numbers >= -1; default -1 (none).
+            priority: Whole numbers; default 0.
+            name: Name in tables and messages.
+        """
+        arrival = _numbers(name, "arrival_s", arrival_s)
+        count = len(arrival)
+        if isinstance(page_tokens, bool) or not isinstance(page_tokens, (int, np.integer)) or page_tokens < 1:
+            raise InputError(f"{name}: page_tokens: expected a whole number >= 1, got {page_tokens!r}")
+        prompt = _whole_numbers(name, "prompt_tokens", prompt_tokens, count, 1)
+        output = _whole_numbers(name, "output_tokens", output_tokens, count, 1)
+        spaces = _whole_numbers(name, "namespace", namespace, count, 0, 0, MAX_INT32)
+        pages = -(-prompt // int(page_tokens))
+        if blocks is None:
+            dense, num_blocks = np.arange(int(pages.sum()), dtype=np.int32), int(pages.sum())
+        else:
+            if len(blocks) != count:
+                raise InputError(f"{name}: blocks: expected {count} lists, one a request, got {len(blocks)}")
+            for index, ids in enumerate(blocks):
+                if len(ids) != pages[index]:
+                    raise InputError(
+                        f"{name}: request {index}: expected ceil({prompt[index]}/{page_tokens}) = {pages[index]} "
+                        f"block ids, got {len(ids)}"
+                    )
+                if not all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in ids):
+                    raise InputError(f"{name}: request {index}: expected whole numbers as block ids")
+            dense, num_blocks = dense_blocks(blocks, spaces)
+        columns = {
+            "arrival_s": arrival,
+            "prompt_tokens": prompt,
+            "output_tokens": output,
+            "session": _whole_numbers(name, "session", session, count, -1, default=-1),
+            "namespace": spaces,
+            "priority": _whole_numbers(name, "priority", priority, count, -MAX_INT32, 0, MAX_INT32),
+        }
+        workload = assemble(columns, dense, int(page_tokens), num_blocks, name, mean_residual_tokens(output))
+        workload.validate()
+        return workload
+
+    def __len__(self) -> int:
+        """Number of requests."""
+        return len(self.requests)
+
+    def pages(self) -> np.ndarray:
+        """Pages of each prompt, int64, the last one possibly partial."""
+        return np.asarray(-(-self.requests["prompt_tokens"] // self.page_tokens))
+
+    def blocks_of(self, request: int) -> np.ndarray:
+        """Block ids of one prompt (a view)."""
+        row = self.requests[request]
+        start = int(row["block_start"])
+        return self.blocks[start : start - (-int(row["prompt_tokens"]) // self.page_tokens)]
+
+    def scaled(self, rate: float) -> Workload:
+        """The same requests arriving `rate` times as fast."""
+        if not np.isfinite(rate) or rate <= 0:
+            raise InputError(f"{self.name}: rate scale: expected a positive number, got {rate!r}")
+        requests = self.requests.copy()
+        requests["arrival_s"] /= rate
+        return replace(self, requests=requests)
+
+    def validate(self) -> None:
+        """Checks every promise of the class; the first broken one is a one-line :class:`InputError`."""
+        rows, place = self.requests, self.name
+        if len(rows) == 0:
+            raise InputError(f"{place}: expected at least one request, got none")
+        arrival = rows["arrival_s"]
+        _refuse(~np.isfinite(arrival) | (arrival < 0), place, "expected a finite arrival_s >= 0", arrival)
+        _refuse(np.diff(arrival, prepend=0.0) < 0, place, "arrival_s goes back", arrival)
+        for field in ("prompt_tokens", "output_tokens"):
+            bad = (rows[field] < 1) | (rows[field] > MAX_TOKENS)
+            _refuse(bad, place, f"expected {field} from 1 to 2^40", rows[field])
+        _refuse(rows["session"] < -1, place, "expected session >= -1", rows["session"])
+        _refuse(rows["namespace"] < 0, place, "expected namespace >= 0", rows["namespace"])
+        pages = self.pages()
+        starts = np.cumsum(pages) - pages
+        _refuse(rows["block_start"] != starts, place, "block_start does not follow the prompt before", starts)
+        if len(self.blocks) != int(pages.sum()):
+            raise InputError(f"{place}: expected {int(pages.sum())} block ids in all, got {len(self.blocks)}")
+        if self.blocks.min() < 0 or self.blocks.max() >= self.num_blocks:
+            raise InputError(f"{place}: expected block ids from 0 to {self.num_blocks - 1}")
+        owner = first_chain_break(self.blocks, starts, pages, rows["namespace"], self.num_blocks)
+        if owner >= 0:
+            raise InputError(f"{place}: request {owner}: {CHAIN_RULE}")
+        residual = self.mean_residual_tokens
+        if residual.ndim != 1 or residual.size == 0 or not np.all(np.isfinite(residual)) or residual.min() < 0:
+            raise InputError(f"{place}: mean_residual_tokens: expected finite numbers >= 0, at least one")
+
+
+CHAIN_RULE = "a block id follows another block than where it first appeared; expected ids that name all before them"
+
+
+def first_chain_break(
+    blocks: np.ndarray, starts: np.ndarray, pages: np.ndarray, namespace: np.ndarray, num_blocks: int
+) -> int:
+    """First request with an id that does not name one prefix, or -1.
+
+    Args:
+        blocks: Int32 ids of all prompts, one after the other, dense.
+        starts: Offset of each prompt.
+        pages: Ids of each prompt.
+        namespace: Namespace of each prompt.
+        num_blocks: Number of different ids.
+    """
+    before = np.empty(len(blocks), dtype=np.int64)
+    before[1:] = blocks[:-1]
+    before[starts] = -1 - namespace.astype(np.int64)
+    first = np.zeros(num_blocks, dtype=np.int64)
+    first[blocks[::-1]] = before[::-1]
+    broken = np.flatnonzero(first[blocks] != before)
+    return int(np.searchsorted(starts, broken[0], side="right") - 1) if broken.size else -1
+
+
+def dense_blocks(prompts: Iterable[Sequence[int]], namespace: np.ndarray) -> tuple[np.ndarray, int]:
+    """Numbers block ids 0, 1, 2, ... in order of first appearance, each namespace for itself.
+
+    Args:
+        prompts: Block ids of each request, any Python integers.
+        namespace: Whole number of each request.
+
+    Returns:
+        Int32 ids of all prompts, one after the other, and the number of different ones.
+    """
+    keys: list[Any] = []
+    if np.any(namespace != namespace[0]):
+        for space, ids in zip(namespace.tolist(), prompts, strict=True):
+            keys.extend((space, int(value)) for value in ids)
+    else:
+        for ids in prompts:
+            keys.extend(ids)
+    number_of = dict.fromkeys(keys)
+    number_of = dict(zip(number_of, range(len(number_of)), strict=True))
+    return np.fromiter(map(number_of.__getitem__, keys), np.int32, len(keys)), len(number_of)
+
+
+def assemble(
+    columns: dict[str, Any],
+    blocks: np.ndarray,
+    page_tokens: int,
+    num_blocks: int,
+    name: str,
+    residual: np.ndarray,
+) -> Workload:
+    """A workload from its columns (unchecked); `block_start` is derived, missing columns are 0, sessions -1."""
+    prompt = columns["prompt_tokens"]
+    requests = np.zeros(len(prompt), dtype=WORKLOAD_DTYPE)
+    requests["session"] = -1
+    for field, values in columns.items():
+        requests[field] = values
+    pages = -(-prompt // page_tokens)
+    requests["block_start"] = np.cumsum(pages) - pages
+    return Workload(requests, blocks, page_tokens, num_blocks, name, residual)
+
+
+def _refuse(bad: np.ndarray, place: str, expectation: str, values: np.ndarray) -> None:
+    if bad.any():
+        index = int(np.argmax(bad))
+        raise InputError(f"{place}: request {index}: {expectation}, got {values[index]}")
+
+
+def _numbers(name: str, field: str, values: Any) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iuf":
+        raise InputError(f"{name}: {field}: expected a list of at least one number")
+    return array.astype(np.float64)
+
+
+def _whole_numbers(
+    name: str, field: str, values: Any, count: int, smallest: int, default: int | None = None, largest: int = MAX_TOKENS
+) -> np.ndarray:
+    if values is None and default is not None:
+        return np.full(count, default, dtype=np.int64)
+    array = np.asarray(values)
+    if array.shape != (count,) or array.dtype.kind not in "iuf":
+        raise InputError(f"{name}: {field}: expected {count} whole numbers, one a request")
+    wrong = ~np.isfinite(array) | (array != np.floor(array)) | (array < smallest) | (array > largest)
+    _refuse(wrong, name, f"expected a whole {field} from {smallest} to {largest}", array)
+    return array.astype(np.int64)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.resources
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from cacheenv.config_loader import (
     merged,
     nested,
     number,
-    parse_yaml,
     read_yaml_mapping,
     section,
     text,
@@ -36,6 +34,7 @@ from cacheenv.errors import InputError, suggestion
 if TYPE_CHECKING:
     from cacheenv.workload.table import Workload
 
+SCENARIO_DIRECTORY = Path(__file__).resolve().parent / "scenarios"
 DEFAULT_SCENARIO = "kimi-chat"
 TRACE_KIND = "mooncake"
 WORKLOAD_KINDS = ("chat", "reasoning", "coding_agent", TRACE_KIND)
@@ -196,7 +195,7 @@ class Scenario:
     router: str = text("mooncake", "policy that routes in Migration-v0")
     rescheduler: str = text("none", "policy that reschedules in Routing-v0; 'none' = nobody")
     warmup_requests: int = integer(0, "first requests that metrics and rewards leave out", low=0)
-    horizon_s: float | None = number(None, "end of an episode, s (truncated); null = all served", above=0, optional=True)
+    horizon_s: float | None = number(None, "end of an episode, s; null = all served", above=0, optional=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested dict of all keys, defaults included; `load_scenario` takes it back."""
@@ -260,8 +259,7 @@ def _load_trace(
 
 def list_scenarios() -> list[str]:
     """Names of the scenarios that come with the package."""
-    folder = importlib.resources.files("cacheenv") / "scenarios"
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return sorted(path.stem for path in SCENARIO_DIRECTORY.glob("*.yaml"))
 
 
 def load_scenario(
@@ -273,7 +271,7 @@ def load_scenario(
     Args:
         name_or_path: Name of a packaged scenario, path of a YAML file, or a scenario as object or dict.
         overrides: Changes, nested or with dotted keys (`{"cluster.prefill.count": 4}`), mixed at will. Where they
-            change `workload.kind`, the generator parameters of the scenario are dropped.
+            change `workload.kind`, the scenario's generator parameters and trace are dropped.
 
     Returns:
         The scenario.
@@ -287,10 +285,7 @@ def load_scenario(
         changes = nested(overrides or {})
         _resolve_trace(changes, None)
         _resolve_trace(base, folder)
-        old, new = base.get("workload"), changes.get("workload")
-        if isinstance(old, Mapping) and isinstance(new, Mapping) and new.get("kind", old.get("kind")) != old.get("kind"):
-            base = {**base, "workload": {key: value for key, value in old.items() if key != "params"}}
-        scenario: Scenario = build(Scenario, merged(base, changes))
+        scenario: Scenario = build(Scenario, merged(_without_foreign_params(base, changes), changes))
         _check_consistency(scenario)
     except ConfigError as problem:
         changed = any(key == problem.place or key.startswith(problem.place + ".") for key in dotted_keys(changes))
@@ -310,13 +305,23 @@ def _read(origin: Any) -> tuple[dict[str, Any], str, Path | None]:
     name = os.fspath(origin)
     packaged = list_scenarios()
     if name in packaged:
-        resource = importlib.resources.files("cacheenv") / "scenarios" / f"{name}.yaml"
-        return parse_yaml(resource.read_text(encoding="utf-8")), f"scenario {name}", None
+        return read_yaml_mapping(SCENARIO_DIRECTORY / f"{name}.yaml"), f"scenario {name}", None
     path = Path(name)
     if path.suffix.lower() in (".yaml", ".yml") or len(path.parts) > 1 or path.exists():
         return {"name": path.stem, **read_yaml_mapping(path)}, str(path), path.parent
     hint = suggestion(name, packaged)
     raise InputError(f"unknown scenario '{name}'{hint}; expected a YAML path or one of: {', '.join(packaged)}")
+
+
+def _without_foreign_params(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` without generator parameters and trace where `changes` asks for another kind of workload."""
+    old, new = base.get("workload"), changes.get("workload")
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return base
+    kind = old.get("kind", WorkloadConfig().kind)
+    if new.get("kind", kind) == kind:
+        return base
+    return {**base, "workload": {key: value for key, value in old.items() if key not in ("params", "trace")}}
 
 
 def _resolve_trace(tree: dict[str, Any], folder: Path | None) -> None:
@@ -382,7 +387,8 @@ def _check_workload(scenario: Scenario, fail: Any) -> None:
     if options.trace:
         fail("workload.trace", f"expected null for kind {options.kind} (kind mooncake reads a trace)")
     try:
-        workload.check_params(options.kind, options.params)
+        if hasattr(workload, "check_params"):
+            workload.check_params(options.kind, options.params)
     except InputError as problem:
         raise ConfigError(f"workload.params: {problem}", "workload.params") from None
     if scenario.warmup_requests >= options.requests:

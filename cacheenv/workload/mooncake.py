@@ -163,7 +163,8 @@ class _Rows:
 
     def read(self, lines: list[str]) -> None:
         """Parses and checks all lines."""
-        page_tokens, before_ms = self.page_tokens, 0
+        page_tokens = self.page_tokens
+        before_ms: float = 0
         whole = {int}
         for line, text in enumerate(lines, 1):
             row = self._parse(line, text)
@@ -241,9 +242,7 @@ class _Rows:
             priority = row.get("priority", 0)
             if type(priority) is not int or not -(2**31) <= priority < 2**31:
                 self.refuse(line, f"priority: expected a 32-bit whole number, got {_shown(priority)}")
-            labels = tuple(
-                None if row.get(key) is None else self._label(line, key, row[key]) for key in NAMESPACE_KEYS
-            )
+            labels = tuple(None if row.get(key) is None else self._label(line, key, row[key]) for key in NAMESPACE_KEYS)
         else:
             labels = (None, None, None)
         namespace = self.namespace_numbers.setdefault(labels, len(self.namespace_numbers))
@@ -265,4 +264,4 @@ def _shown(value: Any) -> str:
 
 def _misspelt(key: str, others: list[str]) -> str:
     close = suggestion(key, others)
-    return f" (there is{close[len(' (did you mean'):-2]})" if close else ""
+    return f" (there is{close[len(' (did you mean') : -2]})" if close else ""

@@ -1,0 +1,161 @@
+"""The prefix cache of one instance, page by page, and the index that the router has of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass
+class Page:
+    """A cached page: when it was last touched, how many hold it, what stands before it."""
+
+    touch: int
+    locks: int
+    depth: int
+    parent: int | None
+
+
+def ignore(block: int, stored: bool) -> None:
+    """A listener that does not listen."""
+
+
+class PageCache:
+    """Cached pages (prefix-closed) and pages private to running requests, together at most `capacity` pages.
+
+    `listener(block, stored)` hears of every page that enters or leaves.
+    """
+
+    def __init__(self, capacity: int, listener: Callable[[int, bool], None] = ignore) -> None:
+        """An empty cache of `capacity` pages."""
+        self.capacity = capacity
+        self.listener = listener
+        self.pages: dict[int, Page] = {}
+        self.private = 0
+        self.clock = 0
+
+    def free(self) -> int:
+        """Pages that nobody uses."""
+        return self.capacity - len(self.pages) - self.private
+
+    def evictable(self) -> int:
+        """Unlocked pages. A page under a locked one may go, one above it never: all unlocked pages are evictable."""
+        return sum(page.locks == 0 for page in self.pages.values())
+
+    def touch(self, path: Sequence[int]) -> None:
+        """Gives all pages of a path the same new touch number."""
+        self.clock += 1
+        for block in path:
+            self.pages[block].touch = self.clock
+
+    def peek(self, blocks: Sequence[int], limit: int) -> int:
+        """Cached leading pages of a prompt, at most `limit`; touches nothing."""
+        count = 0
+        while count < limit and blocks[count] in self.pages:
+            count += 1
+        return count
+
+    def match(self, blocks: Sequence[int], limit: int) -> int:
+        """As `peek`, and touches the matched path."""
+        count = self.peek(blocks, limit)
+        self.touch(blocks[:count])
+        return count
+
+    def lock(self, path: Sequence[int]) -> None:
+        """Holds every page of a path."""
+        for block in path:
+            self.pages[block].locks += 1
+
+    def unlock(self, path: Sequence[int]) -> None:
+        """Lets a path go; pages that nobody holds any more count as used just now."""
+        for block in path:
+            self.pages[block].locks -= 1
+            assert self.pages[block].locks >= 0, "unlocked more often than locked"
+        self.touch([block for block in path if self.pages[block].locks == 0])
+
+    def evict_one(self) -> None:
+        """Removes the least recently touched page among the unlocked ones that no cached page stands on."""
+        parents = {page.parent for page in self.pages.values()}
+        leaves = [block for block, page in self.pages.items() if page.locks == 0 and block not in parents]
+        victim = min(leaves, key=lambda block: self.pages[block].touch)
+        assert sum(self.pages[block].touch == self.pages[victim].touch for block in leaves) == 1
+        del self.pages[victim]
+        self.listener(victim, False)
+
+    def reserve(self, count: int) -> bool:
+        """Makes `count` pages private, evicting exactly as many as needed; changes nothing where they cannot fit."""
+        if count > self.free() + self.evictable():
+            return False
+        while self.free() < count:
+            self.evict_one()
+        self.private += count
+        return True
+
+    def release(self, count: int) -> None:
+        """Frees private pages."""
+        self.private -= count
+        assert self.private >= 0
+
+    def insert(self, path: Sequence[int], first_private: int) -> None:
+        """Puts a path in the cache; its pages from `first_private` on are the inserter's private pages.
+
+        A private page becomes a cached one, or is freed where the cache has that page already.
+        """
+        self.release(len(path) - first_private)
+        for depth, block in enumerate(path):
+            parent = path[depth - 1] if depth else None
+            if block not in self.pages:
+                assert depth >= first_private, "a page of a locked path is gone"
+                self.pages[block] = Page(touch=0, locks=0, depth=depth, parent=parent)
+                self.listener(block, True)
+            assert self.pages[block].parent == parent, "a block id must name all tokens before it"
+        self.touch(path)
+        self.check()
+
+    def insert_what_fits(self, path: Sequence[int]) -> int:
+        """Inserts a path that nobody has paid for: evicts what it can, drops the tail that does not fit.
+
+        Returns:
+            Pages of the path that are cached now.
+        """
+        present = self.peek(path, len(path))
+        self.lock(path[:present])
+        count = min(len(path) - present, self.free() + self.evictable())
+        assert self.reserve(count)
+        self.unlock(path[:present])
+        self.insert(path[: present + count], present)
+        return present + count
+
+    def check(self) -> None:
+        """The accounting rules that hold at all times."""
+        assert self.private >= 0
+        assert self.free() >= 0
+        for page in self.pages.values():
+            assert page.locks >= 0
+            if page.parent is not None:
+                above = self.pages[page.parent]
+                assert above.depth == page.depth - 1
+                assert above.locks >= page.locks
+
+
+class PrefixIndex:
+    """What the router believes: for every block, the instances that hold it."""
+
+    def __init__(self) -> None:
+        """An index that knows nothing."""
+        self.holders: dict[int, set[int]] = {}
+
+    def apply(self, instance: int, block: int, stored: bool) -> None:
+        """Takes in one stored or removed event."""
+        holders = self.holders.setdefault(block, set())
+        if stored:
+            holders.add(instance)
+        else:
+            holders.discard(instance)
+
+    def hit_pages(self, blocks: Sequence[int], limit: int, instance: int) -> int:
+        """Leading pages of a prompt that `instance` is believed to hold, at most `limit`."""
+        count = 0
+        while count < limit and instance in self.holders.get(blocks[count], ()):
+            count += 1
+        return count

@@ -1,0 +1,110 @@
+"""What the reference simulator is given: a cluster and requests, as plain dataclasses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ReferenceRequest:
+    """One request of the workload.
+
+    `blocks` names the pages of the prompt, `ceil(prompt_tokens / page_tokens)` of them; a block id names its tokens and
+    everything before them.
+    """
+
+    arrival_s: float
+    prompt_tokens: int
+    output_tokens: int
+    blocks: tuple[int, ...]
+    session: int = -1
+    namespace: int = 0
+
+
+@dataclass(frozen=True)
+class ReferenceCluster:
+    """Everything that a scenario says about the cluster; seconds, tokens, bytes."""
+
+    page_tokens: int = 1
+    response_overhead_s: float = 0.0
+    # prefill instances
+    num_prefill: int = 1
+    prefill_a_s: float = 0.0
+    prefill_b_s: float = 0.0
+    prefill_c_s: float = 0.0
+    min_prefill_s: float = 0.0
+    n_tile: float = 0.0
+    cache_tokens: int = 1_000_000
+    queue: str = "fcfs"  # fcfs | lpm
+    lpm_fallback: int = 128
+    lpm_check_tokens: int = 32
+    lpm_defer_tokens: int = 32
+    batch_tokens: int = 8192
+    chunk_tokens: int = 8192  # 0: no chunking
+    max_batch_requests: int = 64
+    kv_bytes_per_token: float = 1.0  # copies included
+    # decode instances
+    num_decode: int = 1
+    decode_d_s: float = 0.0
+    decode_e_s: float = 0.0
+    decode_f_s: float = 0.0
+    kv_tokens: int = 1_000_000
+    max_batch: int = 256
+    reserve_tokens: int = 1
+    join_stall_s: float = 0.0
+    preemption: str = "recompute"  # recompute | swap
+    swap_bytes_per_s: float = 25e9
+    decode_kv_bytes_per_token: float = 1.0  # copies included
+    decode_prefill_a_s: float = 0.0  # prefill on the decode hardware: recomputation after a preemption
+    decode_prefill_b_s: float = 0.0
+    decode_prefill_c_s: float = 0.0
+    decode_min_prefill_s: float = 0.0
+    # network
+    nic_bytes_per_s: float = 1e9
+    setup_s: float = 0.0
+    per_block_s: float = 0.0
+    layers: int = 1
+    overlap: bool = False
+    peer_pulls: bool = True
+    # store
+    store_tokens: int = 0  # 0: no store
+    store_nic_bytes_per_s: float = 1e9
+    write_through: bool = True
+    # what the router knows
+    index_delay_s: float = 0.0
+    memory_tokens: int = 0
+    # rescheduling
+    period_s: float = 1.0
+    candidates: int = 4
+    candidate_order: str = "remaining_per_kv"  # remaining_per_kv | shortest_kv
+    stall_s: float = 0.0
+    # prediction
+    prediction: str = "oracle"  # oracle | none | star | weak
+    tau_tokens: float | None = None
+    mean_residual_tokens: tuple[float, ...] = (100.0,)
+    # targets; None: not checked
+    slo_ttft_s: float | None = None
+    slo_tpot_s: float | None = None
+    slo_tbt_tail_s: float | None = None
+    slo_e2e_s: float | None = None
+    warmup_requests: int = 0
+
+    def cache_pages(self) -> int:
+        """Capacity of one prefill instance's cache."""
+        return self.cache_tokens // self.page_tokens
+
+    def store_pages(self) -> int:
+        """Capacity of the store."""
+        return self.store_tokens // self.page_tokens
+
+    def pages(self, tokens: int) -> int:
+        """Pages that hold `tokens` tokens, a partial one included."""
+        return -(-tokens // self.page_tokens)
+
+    def full_pages(self, tokens: int) -> int:
+        """Pages that `tokens` tokens fill."""
+        return tokens // self.page_tokens
+
+    def matchable_pages(self, tokens: int) -> int:
+        """Pages of a prompt that a match may use: at least one token is computed."""
+        return (tokens - 1) // self.page_tokens

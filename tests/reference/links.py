@@ -1,0 +1,155 @@
+"""Network flows. Every instance has a full-duplex NIC; the flows that transmit share it equally."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# Phases of a flow, in order. SCHEDULED, GATED and LATENCY use no bandwidth.
+SCHEDULED = "scheduled"
+MAIN = "main"
+GATED = "gated"  # the main part is sent, the last part is not there yet (its layer is still being computed)
+LAST = "last"
+LATENCY = "latency"
+
+
+@dataclass
+class Flow:
+    """Bytes on their way from one NIC to another: a main part, and a last part behind a gate (mostly empty)."""
+
+    number: int
+    source: int
+    sink: int
+    main_bytes: float
+    last_bytes: float
+    latency_s: float
+    on_end: Callable[[float], None]
+    gate_open: bool = True
+    phase: str = SCHEDULED
+    remaining_bytes: float = 0.0
+    rate: float = 0.0
+    since_s: float = 0.0
+    event_s: float = math.inf
+
+    def transmits(self) -> bool:
+        """Whether it uses bandwidth."""
+        return self.phase in (MAIN, LAST)
+
+
+class Links:
+    """All flows of the cluster and the NICs that they share."""
+
+    def __init__(self, nic_bytes_per_s: list[float]) -> None:
+        """No flows; one NIC an instance (prefill, decode, store)."""
+        self.nic_bytes_per_s = nic_bytes_per_s
+        self.flows: dict[int, Flow] = {}
+        self.created = 0
+        self.bytes_out = [0.0] * len(nic_bytes_per_s)
+        self.bytes_in = [0.0] * len(nic_bytes_per_s)
+
+    def start(
+        self,
+        now: float,
+        source: int,
+        sink: int,
+        main_bytes: float,
+        latency_s: float,
+        on_end: Callable[[float], None],
+        *,
+        begin_s: float | None = None,
+        last_bytes: float = 0.0,
+        gate_open: bool = True,
+    ) -> Flow:
+        """A new flow, which transmits from `begin_s` on (None: from now on)."""
+        flow = Flow(self.created, source, sink, main_bytes, last_bytes, latency_s, on_end, gate_open)
+        self.created += 1
+        self.flows[flow.number] = flow
+        if begin_s is None:
+            self._enter(flow, MAIN, now)
+        else:
+            flow.event_s = begin_s
+        return flow
+
+    def next_event(self) -> tuple[float, int]:
+        """Time and number of the flow to which something happens next (infinity, -1 for none)."""
+        return min(((flow.event_s, flow.number) for flow in self.flows.values()), default=(math.inf, -1))
+
+    def handle(self, number: int, now: float) -> None:
+        """The event of a flow: its phase ends."""
+        flow = self.flows[number]
+        if flow.phase == SCHEDULED:
+            self._enter(flow, MAIN, now)
+        elif flow.phase == MAIN:
+            self._book(flow, flow.main_bytes)
+            self._enter(flow, self._after_main(flow), now)
+        elif flow.phase == LAST:
+            self._book(flow, flow.last_bytes)
+            self._enter(flow, LATENCY, now)
+        else:
+            assert flow.phase == LATENCY
+            del self.flows[number]
+            flow.on_end(now)
+
+    def open_gate(self, flow: Flow, now: float) -> None:
+        """The last part is there to be sent."""
+        flow.gate_open = True
+        if flow.phase == GATED:
+            self._enter(flow, LAST, now)
+
+    def cancel(self, flow: Flow, now: float) -> None:
+        """Stops a flow for good, if it is still there; what was sent was sent."""
+        if self.flows.pop(flow.number, None) is None:
+            return
+        if flow.transmits():
+            left = max(0.0, flow.remaining_bytes - flow.rate * (now - flow.since_s))
+            self._book(flow, (flow.main_bytes if flow.phase == MAIN else flow.last_bytes) - left)
+        self._share(now)
+
+    def out_flows(self, instance: int) -> int:
+        """Flows that transmit from an instance."""
+        return sum(flow.transmits() and flow.source == instance for flow in self.flows.values())
+
+    def in_flows(self, instance: int) -> int:
+        """Flows that transmit to an instance."""
+        return sum(flow.transmits() and flow.sink == instance for flow in self.flows.values())
+
+    def _after_main(self, flow: Flow) -> str:
+        if flow.last_bytes == 0.0:
+            return LATENCY
+        return LAST if flow.gate_open else GATED
+
+    def _enter(self, flow: Flow, phase: str, now: float) -> None:
+        """Moves a flow to a phase and shares the NICs anew."""
+        if phase == MAIN and flow.main_bytes == 0.0:
+            phase = self._after_main(flow)
+        flow.phase = phase
+        flow.event_s = math.inf
+        flow.since_s = now
+        flow.rate = 0.0
+        if phase == MAIN:
+            flow.remaining_bytes = flow.main_bytes
+        elif phase == LAST:
+            flow.remaining_bytes = flow.last_bytes
+        elif phase == LATENCY:
+            flow.event_s = now + flow.latency_s
+        self._share(now)
+
+    def _share(self, now: float) -> None:
+        """Rates of all flows. A flow whose rate stays the same keeps its end; the others are counted on from here."""
+        for flow in self.flows.values():
+            if not flow.transmits():
+                continue
+            rate = min(
+                self.nic_bytes_per_s[flow.source] / self.out_flows(flow.source),
+                self.nic_bytes_per_s[flow.sink] / self.in_flows(flow.sink),
+            )
+            if rate != flow.rate:
+                flow.remaining_bytes = max(0.0, flow.remaining_bytes - flow.rate * (now - flow.since_s))
+                flow.since_s = now
+                flow.rate = rate
+                flow.event_s = now + flow.remaining_bytes / rate
+
+    def _book(self, flow: Flow, sent_bytes: float) -> None:
+        self.bytes_out[flow.source] += sent_bytes
+        self.bytes_in[flow.sink] += sent_bytes

@@ -1,0 +1,61 @@
+"""A request while it is being served."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .cluster import ReferenceCluster, ReferenceRequest
+from .links import Flow
+from .records import RequestRecord
+
+if TYPE_CHECKING:
+    from .migration import Migration
+
+
+class LiveRequest:
+    """A request, its record, and where it stands."""
+
+    def __init__(self, index: int, request: ReferenceRequest, cluster: ReferenceCluster) -> None:
+        """A request that has not arrived."""
+        self.index = index
+        self.prompt_tokens = request.prompt_tokens
+        self.output_tokens = request.output_tokens
+        self.blocks = request.blocks
+        assert len(request.blocks) == cluster.pages(request.prompt_tokens)
+        self.full_path = request.blocks[: cluster.full_pages(request.prompt_tokens)]
+        self.matchable = cluster.matchable_pages(request.prompt_tokens)
+        self.record = RequestRecord(
+            request=index,
+            session=request.session,
+            namespace=request.namespace,
+            arrival_s=request.arrival_s,
+            prompt_tokens=request.prompt_tokens,
+            output_tokens=request.output_tokens,
+            counted=int(index >= cluster.warmup_requests),
+        )
+        # prefill
+        self.pulling = False
+        self.hit_pages = 0
+        self.present_tokens = 0  # hit and computed
+        self.private_pages = 0
+        self.handover: Flow | None = None
+        # decode
+        self.generated = 0
+        self.last_token_s = 0.0
+        self.migration: Migration | None = None
+
+    def kv_tokens(self) -> int:
+        """Tokens whose KV is resident while it decodes."""
+        return self.prompt_tokens + self.generated
+
+    def first_token(self, now: float) -> None:
+        """The prefill makes the first token."""
+        self.record.prefill_end_s = now
+        self.generated = 1
+        self.last_token_s = now
+
+    def next_token(self, now: float) -> None:
+        """A decode step makes one more."""
+        self.generated += 1
+        self.record.gaps_s.append(now - self.last_token_s)
+        self.last_token_s = now

@@ -1,0 +1,143 @@
+"""A prefill instance: its queue, how it forms a batch, how long the batch takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .cache import PageCache
+from .cluster import ReferenceCluster
+from .live import LiveRequest
+
+
+@dataclass
+class Piece:
+    """New tokens of one request in a batch, behind `before` tokens that are there already."""
+
+    live: LiveRequest
+    tokens: int
+    before: int
+
+    def completes(self) -> bool:
+        """Whether the prompt is done with it."""
+        return self.before + self.tokens == self.live.prompt_tokens
+
+
+def batch_seconds(cluster: ReferenceCluster, pieces: list[Piece]) -> float:
+    """max(d, a + b*sum n + c*sum(n^2 + 2*max(n, n_tile)*p))."""
+    tokens = sum(piece.tokens for piece in pieces)
+    attention = sum(piece.tokens**2 + 2 * max(piece.tokens, cluster.n_tile) * piece.before for piece in pieces)
+    seconds = cluster.prefill_a_s + cluster.prefill_b_s * tokens + cluster.prefill_c_s * attention
+    return max(cluster.min_prefill_s, seconds)
+
+
+class PrefillInstance:
+    """State of one prefill instance."""
+
+    def __init__(self, index: int, cluster: ReferenceCluster, cache: PageCache) -> None:
+        """Idle and empty."""
+        self.index = index
+        self.cluster = cluster
+        self.cache = cache
+        self.queue: list[LiveRequest] = []
+        self.batch: list[Piece] = []
+        self.batch_s = 0.0
+        self.chunked: LiveRequest | None = None  # prompt of which a part is computed
+        self.start_pending = False
+        self.busy_s = 0.0
+        self.computed_tokens = 0
+
+    def form_batch(self) -> list[Piece]:
+        """Takes the next batch from the queue; empty if nothing waits or the head does not fit in the cache."""
+        cluster = self.cluster
+        if cluster.queue == "lpm" and len(self.queue) <= cluster.lpm_fallback:
+            self._order_by_match()
+        pieces: list[Piece] = []
+        budget = cluster.batch_tokens
+        if self.chunked is not None:
+            piece = self._next_chunk(self.chunked, budget)
+            pieces.append(piece)
+            budget -= piece.tokens
+            if piece.completes():
+                self.chunked = None
+        for live in list(self.queue):
+            if live.pulling:
+                continue
+            if len(pieces) >= cluster.max_batch_requests or budget <= 0:
+                break
+            admitted = self._admit(live, budget, batch_is_empty=not pieces)
+            if admitted is None:
+                break
+            self.queue.remove(live)
+            pieces.append(admitted)
+            budget -= admitted.tokens
+            if not admitted.completes():
+                self.chunked = live
+                break
+        return pieces
+
+    def _order_by_match(self) -> None:
+        """Longest match first; of requests that share an uncached beginning all but the first go last."""
+        cluster = self.cluster
+        check_page = cluster.pages(cluster.lpm_defer_tokens) - 1
+        beginnings: set[int] = set()
+        keys: dict[int, float] = {}
+        for live in self.queue:
+            match = self.cache.match(live.blocks, live.matchable) * cluster.page_tokens
+            keys[live.index] = -match
+            if match <= cluster.lpm_check_tokens and 0 <= check_page < len(live.blocks):
+                if live.blocks[check_page] in beginnings:
+                    keys[live.index] = math.inf
+                else:
+                    beginnings.add(live.blocks[check_page])
+        self.queue.sort(key=lambda live: keys[live.index])
+
+    def _next_chunk(self, live: LiveRequest, budget: int) -> Piece:
+        """The next piece of the chunked prompt."""
+        page = self.cluster.page_tokens
+        left = live.prompt_tokens - live.present_tokens
+        limit = min(self.cluster.chunk_tokens, budget)
+        tokens = left if left <= limit else min(left, max(page, limit // page * page))
+        return Piece(live, tokens, live.present_tokens)
+
+    def _admit(self, live: LiveRequest, budget: int, batch_is_empty: bool) -> Piece | None:
+        """Locks what is cached, makes room for the rest, and says how much of it this batch computes."""
+        cluster, page = self.cluster, self.cluster.page_tokens
+        hit_pages = self.cache.match(live.blocks, live.matchable)
+        new = live.prompt_tokens - hit_pages * page
+        if not batch_is_empty and cluster.chunk_tokens == 0 and new > budget:
+            return None
+        path = live.blocks[:hit_pages]
+        self.cache.lock(path)
+        private_pages = len(live.blocks) - hit_pages
+        if not self.cache.reserve(private_pages):
+            self.cache.unlock(path)
+            return None
+        limit = min(cluster.chunk_tokens, budget) if cluster.chunk_tokens > 0 else new
+        tokens = new
+        if new > limit:
+            tokens = limit // page * page
+            if tokens == 0 and batch_is_empty:
+                tokens = min(new, page)
+            if tokens == 0 or self.chunked is not None:  # one prompt at a time is in chunks
+                self.cache.release(private_pages)
+                self.cache.unlock(path)
+                return None
+        live.hit_pages = hit_pages
+        live.present_tokens = hit_pages * page
+        live.private_pages = private_pages
+        live.record.hit_tokens = hit_pages * page
+        return Piece(live, tokens, live.present_tokens)
+
+    def insert_prompt(self, live: LiveRequest) -> None:
+        """Caches a computed prompt and holds it; what is left private is the partial last page."""
+        self.cache.insert(live.full_path, live.hit_pages)
+        live.private_pages -= len(live.full_path) - live.hit_pages
+        self.cache.lock(live.full_path)
+        self.cache.unlock(live.full_path[: live.hit_pages])
+
+    def release_prompt(self, live: LiveRequest) -> None:
+        """Lets go of what `insert_prompt` holds."""
+        self.cache.unlock(live.full_path)
+        self.cache.release(live.private_pages)
+        live.private_pages = 0

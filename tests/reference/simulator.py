@@ -1,0 +1,249 @@
+"""The event loop: arrivals, batches, flows, decode steps and ticks in the order (time, kind, id)."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+
+from .cache import PageCache, PrefixIndex
+from .cluster import ReferenceCluster, ReferenceRequest
+from .decode import DecodeInstance
+from .links import Links
+from .live import LiveRequest
+from .migration import Migrations, Move
+from .predictor import Noise
+from .prefill import PrefillInstance, batch_seconds
+from .records import REJECTED, TOO_LARGE, InstanceRecord, RequestRecord, complete
+from .transfers import Transfers
+
+FLOW, PREFILL_END, DECODE, INDEX, ARRIVAL, PREFILL_START, TICK = range(7)
+
+RouteDecision = Callable[["ReferenceSimulator", LiveRequest], "tuple[int, int, bool] | str"]
+MoveDecision = Callable[["ReferenceSimulator", float, list[Move]], "tuple[int, int] | None"]
+
+
+class ReferenceSimulator:
+    """Runs one workload on one cluster.
+
+    `decide_route(sim, request)` gives `(prefill, decode, pull)` or `"reject"`. `decide_migration(sim, time, legal)`
+    gives `(request index, destination)` or None for stay; without it there are no ticks.
+    """
+
+    def __init__(
+        self,
+        cluster: ReferenceCluster,
+        requests: Sequence[ReferenceRequest],
+        decide_route: RouteDecision,
+        decide_migration: MoveDecision | None = None,
+        noise: Noise | None = None,
+    ) -> None:
+        """A cluster at time 0, with empty caches."""
+        self.cluster = cluster
+        self.decide_route = decide_route
+        self.decide_migration = decide_migration
+        self.noise = noise
+        self.live = [LiveRequest(index, request, cluster) for index, request in enumerate(requests)]
+        self.index = PrefixIndex()
+        self.now = 0.0
+        # cache number i is prefill instance i, the last one is the store
+        self.caches = [
+            PageCache(capacity, lambda block, stored, i=number: self._tell_index(i, block, stored))  # type: ignore[misc]
+            for number, capacity in enumerate([cluster.cache_pages()] * cluster.num_prefill + [cluster.store_pages()])
+        ]
+        memory_pages = cluster.memory_tokens // cluster.page_tokens
+        self.memories = [PageCache(memory_pages) for _ in range(cluster.num_prefill)]
+        self.prefill = [PrefillInstance(i, cluster, self.caches[i]) for i in range(cluster.num_prefill)]
+        self.decode = [DecodeInstance(i, cluster) for i in range(cluster.num_decode)]
+        instances = cluster.num_prefill + cluster.num_decode
+        self.links = Links([cluster.nic_bytes_per_s] * instances + [cluster.store_nic_bytes_per_s])
+        self.transfers = Transfers(self)
+        self.migrations = Migrations(self)
+        self.unfinished = len(requests)
+        self.ticks = 0
+        self.move_decisions = 0
+        self.events: list[tuple[float, int, int, int, tuple[int, bool] | None]] = []
+        self.pushed = 0
+
+    # the event loop
+
+    def run(self) -> list[RequestRecord]:
+        """Serves the whole workload, up to the event that ends the last request.
+
+        Returns:
+            One record a request, in arrival order; totals are in `instance_records`.
+        """
+        for live in self.live:
+            self._push(live.record.arrival_s, ARRIVAL, live.index)
+        if self.decide_migration is not None:
+            self._push(self.cluster.period_s, TICK, 0)
+        while self.unfinished:
+            self._next_event()
+        return [live.record for live in self.live]
+
+    def _push(self, time: float, kind: int, number: int, what: tuple[int, bool] | None = None) -> None:
+        heapq.heappush(self.events, (time, kind, number, self.pushed, what))
+        self.pushed += 1
+
+    def _next_event(self) -> None:
+        flow_s, flow = self.links.next_event()
+        if flow_s == math.inf and (not self.events or (len(self.events) == 1 and self.events[0][1] == TICK)):
+            raise RuntimeError(f"stuck at {self.now} s with {self.unfinished} requests unfinished")
+        if not self.events or (flow_s, FLOW) <= self.events[0][:2]:
+            assert flow_s >= self.now
+            self.now = flow_s
+            self.links.handle(flow, flow_s)
+            return
+        time, kind, number, _, what = heapq.heappop(self.events)
+        assert time >= self.now
+        self.now = time
+        if kind == PREFILL_END:
+            self._prefill_end(self.prefill[number], time)
+        elif kind == DECODE:
+            self.decode[number].boundary(self, time)
+        elif kind == INDEX:
+            assert what is not None
+            self.index.apply(number, *what)
+        elif kind == ARRIVAL:
+            self._arrive(self.live[number], time)
+        elif kind == PREFILL_START:
+            self._prefill_start(self.prefill[number], time)
+        else:
+            self._tick(time)
+
+    # arrival
+
+    def _arrive(self, live: LiveRequest, now: float) -> None:
+        cluster, record = self.cluster, live.record
+        too_many_pages = len(live.blocks) > cluster.cache_pages()
+        if too_many_pages or live.prompt_tokens + live.output_tokens > cluster.kv_tokens:
+            record.outcome = TOO_LARGE
+            self.unfinished -= 1
+            return
+        available = max(cache.peek(live.blocks, live.matchable) for cache in self.caches)
+        record.hit_available_tokens = available * cluster.page_tokens
+        decision = self.decide_route(self, live)
+        if isinstance(decision, str):
+            assert decision == "reject"
+            record.outcome = REJECTED
+            self.unfinished -= 1
+            return
+        prefill, decode, pull = decision
+        record.routed_s = now
+        record.prefill_instance, record.decode_instance = prefill, decode
+        predicted = self.index_hit(live, prefill)
+        if pull:
+            source, source_pages = self.transfers.pull_source(live, prefill)
+            if source >= 0:
+                predicted = source_pages
+                self.transfers.start_pull(live, prefill, source, now)
+        record.hit_predicted_tokens = predicted * cluster.page_tokens
+        if cluster.memory_tokens > 0:
+            self.memories[prefill].insert_what_fits(live.full_path)
+        self.prefill[prefill].queue.append(live)
+        self.wake_prefill(prefill, now)
+
+    def index_hit(self, live: LiveRequest, instance: int) -> int:
+        """Pages that the router believes `instance` (or the store) could deliver."""
+        return self.index.hit_pages(live.blocks, live.matchable, instance)
+
+    def memory_hit(self, live: LiveRequest, prefill: int) -> int:
+        """Pages that the router remembers having sent to `prefill`."""
+        return self.memories[prefill].peek(live.blocks, live.matchable)
+
+    def _tell_index(self, instance: int, block: int, stored: bool) -> None:
+        if self.cluster.index_delay_s == 0.0:
+            self.index.apply(instance, block, stored)
+        else:
+            self._push(self.now + self.cluster.index_delay_s, INDEX, instance, (block, stored))
+
+    # prefill
+
+    def nic_of_cache(self, number: int) -> int:
+        """NIC of a prefill instance or, for the number after the last one, of the store."""
+        return number if number < self.cluster.num_prefill else number + self.cluster.num_decode
+
+    def wake_prefill(self, number: int, now: float) -> None:
+        """An idle instance with something to do looks at its queue, after all else at this moment."""
+        instance = self.prefill[number]
+        if not instance.batch and not instance.start_pending and (instance.queue or instance.chunked):
+            instance.start_pending = True
+            self._push(now, PREFILL_START, number)
+
+    def _prefill_start(self, instance: PrefillInstance, now: float) -> None:
+        instance.start_pending = False
+        instance.batch = instance.form_batch()
+        if not instance.batch:
+            return
+        instance.batch_s = batch_seconds(self.cluster, instance.batch)
+        self._push(now + instance.batch_s, PREFILL_END, instance.index)
+        for piece in instance.batch:
+            if math.isnan(piece.live.record.prefill_start_s):
+                piece.live.record.prefill_start_s = now
+            if self.cluster.overlap and piece.completes() and piece.live.output_tokens > 1:
+                self.transfers.start_handover(piece.live, now, instance.batch_s)
+
+    def _prefill_end(self, instance: PrefillInstance, now: float) -> None:
+        pieces, instance.batch = instance.batch, []
+        instance.busy_s += instance.batch_s
+        for piece in pieces:
+            live = piece.live
+            instance.computed_tokens += piece.tokens
+            live.present_tokens += piece.tokens
+            if not piece.completes():
+                continue
+            live.first_token(now)
+            instance.insert_prompt(live)
+            if live.output_tokens == 1:
+                instance.release_prompt(live)
+                self.finish(live, now)
+            elif live.handover is not None:
+                self.links.open_gate(live.handover, now)
+            else:
+                self.transfers.start_handover(live, now, None)
+            self.transfers.write_through(live, now)
+        self.wake_prefill(instance.index, now)
+
+    # decode
+
+    def push_decode(self, time: float, number: int) -> None:
+        """A step of a decode instance ends at `time`."""
+        self._push(time, DECODE, number)
+
+    def wake_decode(self, instance: DecodeInstance, now: float) -> None:
+        """An idle instance looks whom it can admit; a busy one does at its next boundary."""
+        if not instance.stepping and not instance.wake_pending:
+            instance.wake_pending = True
+            self._push(now, DECODE, instance.index)
+
+    def finish(self, live: LiveRequest, now: float) -> None:
+        """A request has its last token."""
+        complete(live.record, self.cluster, now)
+        self.unfinished -= 1
+
+    def _tick(self, now: float) -> None:
+        assert self.decide_migration is not None
+        while True:
+            legal = self.migrations.legal_moves()
+            if not legal:
+                break
+            self.move_decisions += 1
+            choice = self.decide_migration(self, now, legal)
+            chosen = [move for move in legal if (move.request, move.destination) == choice]
+            if not chosen:
+                break
+            self.migrations.start(chosen[0], now)
+        self.ticks += 1
+        self._push((self.ticks + 1) * self.cluster.period_s, TICK, 0)
+
+    # totals
+
+    def instance_records(self) -> list[InstanceRecord]:
+        """Totals of the prefill instances, the decode instances and the store."""
+        rows = [(0, prefill.index, prefill.busy_s, prefill.computed_tokens) for prefill in self.prefill]
+        rows += [(1, decode.index, decode.busy_s, decode.generated_tokens) for decode in self.decode]
+        rows += [(2, 0, 0.0, 0)]
+        return [
+            InstanceRecord(*row, self.links.bytes_out[nic], self.links.bytes_in[nic], self.links.nic_bytes_per_s[nic])
+            for nic, row in enumerate(rows)
+        ]

@@ -1,0 +1,138 @@
+"""What moves between caches, store and decode instances: pulls, hand-overs, write-through."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .live import LiveRequest
+
+if TYPE_CHECKING:
+    from .simulator import ReferenceSimulator
+
+
+class Transfers:
+    """The flows of prompts and prefixes."""
+
+    def __init__(self, sim: ReferenceSimulator) -> None:
+        """For one simulator."""
+        self.sim = sim
+
+    def latency_s(self, pages: int) -> float:
+        """Fixed time of a transfer of so many pages, after its last byte."""
+        return self.sim.cluster.setup_s + pages * self.sim.cluster.per_block_s
+
+    def pull_source(self, live: LiveRequest, prefill: int) -> tuple[int, int]:
+        """The holder with the longest prefix that `prefill` could pull, as the index has it.
+
+        Returns:
+            Its number (the number of prefill instances stands for the store; -1: none) and its hit length in pages,
+            which is more than `prefill` itself has.
+        """
+        sim = self.sim
+        sources = [sim.cluster.num_prefill] if sim.cluster.store_tokens > 0 else []  # the store wins ties
+        if sim.cluster.peer_pulls:
+            sources += [index for index in range(sim.cluster.num_prefill) if index != prefill]
+        best, best_pages = -1, sim.index_hit(live, prefill)
+        for source in sources:
+            if sim.index_hit(live, source) > best_pages:
+                best, best_pages = source, sim.index_hit(live, source)
+        return best, best_pages
+
+    def start_pull(self, live: LiveRequest, prefill: int, source: int, now: float) -> None:
+        """Starts fetching the longest prefix, unless it turns out to be useless or not to fit."""
+        sim, page_tokens = self.sim, self.sim.cluster.page_tokens
+        here, there = sim.caches[prefill], sim.caches[source]
+        source_pages = there.match(live.blocks, live.matchable)
+        local_pages = here.match(live.blocks, live.matchable)
+        pulled = source_pages - local_pages
+        if pulled <= 0:
+            return
+        local_path, path = live.blocks[:local_pages], live.blocks[:source_pages]
+        here.lock(local_path)
+        if not here.reserve(pulled):
+            here.unlock(local_path)
+            return
+        there.lock(path)
+        live.pulling = True
+
+        def end(now: float) -> None:
+            here.insert(path, local_pages)
+            here.unlock(local_path)
+            there.unlock(path)
+            live.pulling = False
+            live.record.pulled_tokens = pulled * page_tokens
+            sim.wake_prefill(prefill, now)
+            if source < sim.cluster.num_prefill:
+                sim.wake_prefill(source, now)
+
+        sim.links.start(
+            now,
+            sim.nic_of_cache(source),
+            prefill,
+            pulled * page_tokens * sim.cluster.kv_bytes_per_token,
+            self.latency_s(pulled),
+            end,
+        )
+
+    def start_handover(self, live: LiveRequest, now: float, prefill_s: float | None) -> None:
+        """Sends a prompt's KV to its decode instance.
+
+        Args:
+            live: The request.
+            now: Start of its last prefill batch (layer-wise overlap) or end of it.
+            prefill_s: Duration of that batch with overlap, None without.
+        """
+        sim, cluster = self.sim, self.sim.cluster
+        prefill, decode = live.record.prefill_instance, live.record.decode_instance
+
+        def end(now: float) -> None:
+            live.record.transfer_end_s = now
+            sim.prefill[prefill].release_prompt(live)
+            sim.wake_prefill(prefill, now)
+            sim.decode[decode].waiting.append(live)
+            sim.wake_decode(sim.decode[decode], now)
+
+        total_bytes = live.prompt_tokens * cluster.kv_bytes_per_token
+        latency_s = self.latency_s(cluster.pages(live.prompt_tokens))
+        sink = cluster.num_prefill + decode
+        if prefill_s is None:
+            live.handover = sim.links.start(now, prefill, sink, total_bytes, latency_s, end)
+            return
+        layers = cluster.layers
+        live.handover = sim.links.start(
+            now,
+            prefill,
+            sink,
+            total_bytes * (layers - 1) / layers,
+            latency_s,
+            end,
+            begin_s=now + prefill_s / layers,
+            last_bytes=total_bytes / layers,
+            gate_open=False,
+        )
+
+    def write_through(self, live: LiveRequest, now: float) -> None:
+        """Copies the pages of a computed prompt that the store does not have to the store."""
+        sim, cluster = self.sim, self.sim.cluster
+        if cluster.store_tokens == 0 or not cluster.write_through:
+            return
+        prefill, path = live.record.prefill_instance, live.full_path
+        here, store = sim.caches[prefill], sim.caches[cluster.num_prefill]
+        missing = len(path) - store.peek(path, len(path))
+        if missing == 0:
+            return
+        here.lock(path)
+
+        def end(now: float) -> None:
+            store.insert_what_fits(path)
+            here.unlock(path)
+            sim.wake_prefill(prefill, now)
+
+        sim.links.start(
+            now,
+            prefill,
+            sim.nic_of_cache(cluster.num_prefill),
+            missing * cluster.page_tokens * cluster.kv_bytes_per_token,
+            self.latency_s(missing),
+            end,
+        )

@@ -309,7 +309,7 @@ def test_preemption(mode: str) -> None:
     # Prompts of 10 and 12, outputs 10 and 10, room 30, steps of 1 s from 0 on. Prefill and hand-over take no
     # time. Both have 1 token at 0: C = 24, and 2 more each second. A step of both needs C + 2 <= 30: steps at 0, 1, 2
     # (C = 24, 26, 28) run, at 3 it is 30 + 2 > 30: preempt: both have 4 tokens, the longer prompt goes: request 1
-    # (16 tokens). Request 0 (C = 14) runs alone. Request 1 resumes if C + 16 + 2*1 <= 30: C <= 12: not before 0 is done.
+    # (16 tokens). Request 0 (C = 14) runs alone. Request 1 resumes if C + 16 + 2*1 <= 30: only when 0 is done.
     # Request 0 needs 9 steps: done at 9. Then 1 resumes: stall 0.01*16 = 0.16 s by recomputation,
     # 16 B / 10 B/s = 1.6 s by swapping; it has 4 tokens, needs 6 steps more: ends at 15 + stall.
     stall = {"recompute": 0.16, "swap": 1.6}[mode]

@@ -205,6 +205,21 @@ class Scenario:
         """This scenario with some keys (dotted, nested or mixed) changed, checked as when read from a file."""
         return load_scenario(self, overrides) if overrides else self
 
+    def at_rate(self, rate_rps: float) -> Scenario:
+        """This scenario at another mean arrival rate; a trace is played faster or slower.
+
+        Args:
+            rate_rps: Requests a second. Of a trace: requests but the first, over the time from first to last.
+        """
+        if self.workload.kind != TRACE_KIND:
+            return self.with_overrides({"workload.rate_rps": rate_rps})
+        arrival_s = self.make_workload().requests["arrival_s"]
+        span_s = float(arrival_s[-1] - arrival_s[0]) if len(arrival_s) else 0.0
+        if span_s <= 0:
+            raise InputError(f"{self.workload.trace}: all requests arrive at once, so there is no rate to change")
+        scale = self.workload.rate_scale * rate_rps * span_s / (len(arrival_s) - 1)
+        return self.with_overrides({"workload.rate_scale": scale})
+
     def make_workload(self, seed: int = 0) -> Workload:
         """The requests of one episode.
 
@@ -387,8 +402,7 @@ def _check_workload(scenario: Scenario, fail: Any) -> None:
     if options.trace:
         fail("workload.trace", f"expected null for kind {options.kind} (kind mooncake reads a trace)")
     try:
-        if hasattr(workload, "check_params"):
-            workload.check_params(options.kind, options.params)
+        workload.check_params(options.kind, options.params)
     except InputError as problem:
         raise ConfigError(f"workload.params: {problem}", "workload.params") from None
     if scenario.warmup_requests >= options.requests:

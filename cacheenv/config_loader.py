@@ -44,7 +44,7 @@ def _mapping(loader: StrictLoader, node: yaml.MappingNode, deep: bool = False) -
             raise ConfigError(f"line {line}: key '{key}' stands twice (first in line {seen[key]})", key)
         seen[key] = line
     loader.flatten_mapping(node)
-    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+    return {str(key): value for key, value in yaml.SafeLoader.construct_mapping(loader, node, deep=True).items()}
 
 
 def _integer(loader: StrictLoader, node: yaml.ScalarNode) -> int:

@@ -1,0 +1,127 @@
+"""Runs simulations in this process or in several; the results do not depend on which."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+from cacheenv.config import TRACE_KIND, Scenario
+
+#: A warm start takes less than this; beyond it the compiled core is being built, and the user is told.
+ANNOUNCE_AFTER_S = 4.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """One simulation.
+
+    Attributes:
+        scenario: As chosen.
+        policy: Name.
+        seed: Of workload, predictor noise and policy.
+        common_cluster: Leave out what the policy's system needs.
+    """
+
+    scenario: Scenario
+    policy: str
+    seed: int
+    common_cluster: bool = False
+
+
+def simulate_summary(task: Task) -> dict[str, Any]:
+    """The flat summary of one simulation."""
+    from cacheenv.simulate import simulate
+
+    result = simulate(task.scenario, task.policy, seed=task.seed, common_cluster=task.common_cluster)
+    return dict(result.summary)
+
+
+def run_tasks(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Runs all tasks and yields (position, summary) as they end.
+
+    Processes are spawned, so the same happens on every platform. Leaving the loop early stops them at once.
+    """
+    if jobs == 1 or len(tasks) == 1:
+        for position, task in enumerate(tasks):
+            yield position, simulate_summary(task)
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=_ignore_interrupts)
+    finished = False
+    try:
+        pending: dict[Future[dict[str, Any]], int] = {
+            pool.submit(simulate_summary, task): position for position, task in enumerate(tasks)
+        }
+        while pending:
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                yield pending.pop(future), future.result()
+        finished = True
+    finally:
+        if not finished:
+            for process in multiprocessing.active_children():
+                process.terminate()
+        pool.shutdown(wait=finished, cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C goes to the whole process group; the parent deals with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def warm_up(tasks: Sequence[Task]) -> None:
+    """Compiles (or loads) all that the tasks need, once, before processes start; says so when it takes long."""
+
+    def announce() -> None:
+        print("cacheenv: compiling the simulator, once for this installation (about a minute) ...", file=sys.stderr)
+
+    timer = threading.Timer(ANNOUNCE_AFTER_S, announce)
+    timer.daemon = True
+    start_s = time.monotonic()
+    timer.start()
+    try:
+        seen = set()
+        for task in tasks:
+            if task.policy not in seen and not task.policy.startswith("agent:"):
+                seen.add(task.policy)
+                simulate_summary(Task(_shortened(task.scenario), task.policy, 0, task.common_cluster))
+    finally:
+        timer.cancel()
+    elapsed_s = time.monotonic() - start_s
+    if elapsed_s > ANNOUNCE_AFTER_S:
+        print(f"cacheenv: compiled in {elapsed_s:.0f} s", file=sys.stderr)
+
+
+def _shortened(scenario: Scenario) -> Scenario:
+    """The same scenario with a handful of requests."""
+    if scenario.workload.kind == TRACE_KIND:
+        return scenario.with_overrides({"workload.limit": min(16, scenario.workload.limit or 16), "warmup_requests": 0})
+    return scenario.with_overrides({"workload.requests": 16, "warmup_requests": 0})
+
+
+class Progress:
+    """A progress bar on stderr where somebody looks at it, otherwise nothing."""
+
+    def __init__(self, total: int, description: str, quiet: bool) -> None:
+        self._bar: Any = None
+        if not quiet and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, desc=description, unit="run", file=sys.stderr, dynamic_ncols=True)
+
+    def advance(self, note: str) -> None:
+        """One more done."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(note, refresh=False)
+            self._bar.update()
+
+    def close(self) -> None:
+        """Leaves the screen clean."""
+        if self._bar is not None:
+            self._bar.close()

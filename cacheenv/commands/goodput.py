@@ -1,0 +1,226 @@
+"""`cacheenv goodput`: the sustainable rate of each policy, by bisection on the arrival rate.
+
+The sustainable rate is the highest rate at which at least `--target` of the requests (mean over seeds) meet all SLOs.
+The search brackets it by doubling or halving from the scenario's rate, then bisects until the bracket is narrower than
+`--tolerance`; it takes attainment to fall with the rate, which holds up to the noise of the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cacheenv.commands.arguments import (
+    Entry,
+    add_shared_arguments,
+    changes_by_policy,
+    chosen_policies,
+    chosen_scenarios,
+    plan,
+    positive_number,
+)
+from cacheenv.commands.execute import Progress, run_tasks, warm_up
+from cacheenv.commands.report import align, csv_text, number, versions, yaml_text
+from cacheenv.commands.store import ResultStore, json_ready
+from cacheenv.config import TRACE_KIND, Scenario
+from cacheenv.errors import InputError
+
+help = "sustainable rate of each policy: highest rate at which enough requests meet their SLOs"
+#: The bracket is searched within this factor of the scenario's rate.
+SEARCH_FACTOR = 64.0
+COLUMNS = ("scenario", "policy", "sustainable_rps", "attainment", "target", "bracket_high_rps", "seeds", "simulations")
+
+
+@dataclass
+class Search:
+    """Bisection for one policy on one scenario.
+
+    Attributes:
+        entry: What is searched for.
+        start_rps: First rate.
+        low_rps: Highest rate known to be good, 0 if none.
+        high_rps: Lowest rate known to be bad, infinite if none.
+        attainment: Attainment at `low_rps`.
+        rates: Rates tried.
+    """
+
+    entry: Entry
+    start_rps: float
+    target: float
+    tolerance: float
+    low_rps: float = 0.0
+    high_rps: float = float("inf")
+    attainment: float | None = None
+    rates: int = 0
+
+    def next_rate(self) -> float | None:
+        """The rate to try, None when the answer is known."""
+        if self.rates == 0:
+            return self.start_rps
+        if self.low_rps == 0:
+            return self.high_rps / 2 if self.high_rps > self.start_rps / SEARCH_FACTOR else None
+        if self.high_rps == float("inf"):
+            return self.low_rps * 2 if self.low_rps < self.start_rps * SEARCH_FACTOR else None
+        if self.high_rps - self.low_rps <= self.tolerance * self.low_rps:
+            return None
+        return (self.low_rps + self.high_rps) / 2
+
+    def learn(self, rate_rps: float, attainment: float) -> None:
+        """Takes in the attainment at a rate."""
+        self.rates += 1
+        if attainment >= self.target:
+            self.low_rps, self.attainment = rate_rps, attainment
+        else:
+            self.high_rps = rate_rps
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    add_shared_arguments(parser, 1)
+    parser.add_argument(
+        "--target", metavar="X", type=share, default=0.9, help="share of requests that must comply (0.9)"
+    )
+    parser.add_argument(
+        "--tolerance", metavar="X", type=share, default=0.02, help="width of the last bracket over its lower end (0.02)"
+    )
+    parser.add_argument(
+        "--rate", metavar="X", type=positive_number, help="first rate tried, requests/s (the scenario's)"
+    )
+
+
+def share(text: str) -> float:
+    """A number in (0, 1]."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number > 0 and <= 1, got '{text}'")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Searches all policies in lockstep, so that several processes have work."""
+    scenarios = chosen_scenarios(arguments)
+    for scenario in scenarios:
+        if all(value is None for value in scenario.to_dict()["slo"].values()):
+            raise InputError(f"scenario {scenario.name}: no SLO is set, so every rate is sustainable")
+    entries = plan(scenarios, chosen_policies(arguments.policies, scenarios), arguments.common_cluster)
+    files = ["goodput.csv", "goodput.json", "goodput_config.yaml"]
+    store = ResultStore(arguments.out, "goodput", files, arguments.fresh)
+    for scenario in scenarios:
+        store.refuse_other_configurations(scenario)
+    start_rps = {scenario.name: arguments.rate or natural_rate(scenario) for scenario in scenarios}
+    searches = [Search(entry, start_rps[entry.base.name], arguments.target, arguments.tolerance) for entry in entries]
+    try:
+        _search(searches, store, arguments)
+    except KeyboardInterrupt:
+        kept = "nothing is kept without --out"
+        if store.folder is not None:
+            kept = f"finished simulations are in {store.path}; the same command goes on from there"
+        print(f"\ncacheenv: interrupted; {kept}", file=sys.stderr)
+        return 130
+    rows = [_row(search, arguments.seeds) for search in searches]
+    config = {
+        "scenarios": {entry.base.name: entry.base.to_dict() for entry in entries},
+        "policies": changes_by_policy(entries),
+        "seeds": list(range(arguments.seeds)),
+        "target": arguments.target,
+        "tolerance": arguments.tolerance,
+        "common_cluster": arguments.common_cluster,
+    }
+    document = json_ready({"results": rows, "config": config, "version": versions()["cacheenv"]})
+    store.write("goodput.csv", csv_text(document["results"], COLUMNS))
+    store.write("goodput.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+    store.write("goodput_config.yaml", yaml_text({**config, "versions": versions()}))
+    if arguments.json:
+        print(json.dumps(document, allow_nan=False))
+    else:
+        _show(entries, rows, arguments, store)
+    return 0
+
+
+def natural_rate(scenario: Scenario) -> float:
+    """The rate that a scenario asks for, requests/s."""
+    if scenario.workload.kind != TRACE_KIND:
+        return scenario.workload.rate_rps
+    return scenario.workload.rate_scale / scenario.at_rate(1.0).workload.rate_scale
+
+
+def _search(searches: Sequence[Search], store: ResultStore, arguments: argparse.Namespace) -> None:
+    progress, warm = Progress(len(searches), "goodput", arguments.json), False
+    done: set[int] = set()
+    try:
+        while len(done) < len(searches):
+            rates = {number: search.next_rate() for number, search in enumerate(searches)}
+            for position, rate in rates.items():
+                if rate is None and position not in done:
+                    done.add(position)
+                    progress.advance(searches[position].entry.policy)
+            cells = [
+                (position, searches[position].entry.identity(seed, rate), searches[position].entry, rate, seed)
+                for position, rate in rates.items()
+                if rate is not None
+                for seed in range(arguments.seeds)
+            ]
+            missing = [cell for cell in cells if store.get(cell[1]) is None]
+            tasks = [entry.task(seed, rate) for _, _, entry, rate, seed in missing]
+            if tasks and not warm:
+                warm_up(tasks)
+                warm = True
+            for index, summary in run_tasks(tasks, arguments.jobs):
+                store.add({**missing[index][1], "slo_attainment": summary["slo_attainment"]})
+            for position, rate in rates.items():
+                if rate is not None:
+                    values = [store.get(cell[1]) for cell in cells if cell[0] == position]
+                    searches[position].learn(rate, statistics.fmean(_attainment(row) for row in values))
+    finally:
+        progress.close()
+
+
+def _attainment(row: dict[str, Any] | None) -> float:
+    value = None if row is None else row["slo_attainment"]
+    return 0.0 if value is None else float(value)
+
+
+def _row(search: Search, seeds: int) -> dict[str, Any]:
+    return {
+        "scenario": search.entry.base.name,
+        "policy": search.entry.policy,
+        "sustainable_rps": search.low_rps,
+        "attainment": search.attainment,
+        "target": search.target,
+        "bracket_high_rps": search.high_rps,
+        "seeds": seeds,
+        "simulations": search.rates * seeds,
+    }
+
+
+def _show(entries: Sequence[Entry], rows: Sequence[dict[str, Any]], arguments: argparse.Namespace, store: Any) -> None:
+    seeds = f"{arguments.seeds} seed{'s' if arguments.seeds > 1 else ''}"
+    for name in dict.fromkeys(entry.base.name for entry in entries):
+        print(f"{name}: highest rate at which {100 * arguments.target:g} % of requests meet their SLOs, {seeds}")
+        own = [row for row in rows if row["scenario"] == name]
+        notes = {entry.policy: entry.changes for entry in entries if entry.base.name == name and entry.changes}
+        lines = [
+            [
+                row["policy"] + ("*" if row["policy"] in notes else ""),
+                number(row["sustainable_rps"]),
+                number(None if row["attainment"] is None else 100 * row["attainment"]),
+                number(row["bracket_high_rps"]),
+                str(row["simulations"]),
+            ]
+            for row in own
+        ]
+        header = ["policy", "sustainable [req/s]", "SLO met there [%]", "fails at [req/s]", "simulations"]
+        print(align(header, lines))
+        for policy, changes in notes.items():
+            print(f"* {policy} ran with {', '.join(f'{key}={value}' for key, value in changes.items())}")
+        print()
+    if store.folder is not None:
+        print(f"written to {store.folder}: goodput.csv, goodput.json, goodput_config.yaml")

@@ -1,0 +1,155 @@
+"""Metrics of a run: pure functions of its records.
+
+Only rows with `counted == 1` (at or after the warm-up) enter, and of these not the requests that had not arrived when
+the run was cut off at its horizon. Percentiles are over requests, linearly interpolated between ranks.
+`METRICS` lists every name with its unit and formula.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+UNFINISHED, COMPLETED, REJECTED, TOO_LARGE = 0, 1, 2, 3
+PREFILL, DECODE, STORE = 0, 1, 2
+
+#: Latencies in the records; each gives `_mean_s`, `_p50_s`, `_p90_s`, `_p99_s` over the requests that have it.
+LATENCIES = {
+    "ttft": "time to the first token: prefill_end_s + response overhead - arrival_s",
+    "tpot": "mean gap between tokens: (finish_s - prefill_end_s) / (output_tokens - 1)",
+    "e2e": "time to the last token: finish_s + response overhead - arrival_s",
+    "tbt_tail": "mean of the worst tenth of a request's token gaps",
+}
+PERCENTILES = (50, 90, 99)
+
+#: Name -> (unit, meaning), in the order of the summary.
+METRICS: dict[str, tuple[str, str]] = {
+    **{
+        f"{latency}_{statistic}_s": ("s", f"{statistic} over completed requests of: {meaning}")
+        for latency, meaning in LATENCIES.items()
+        for statistic in ("mean", *(f"p{percent}" for percent in PERCENTILES))
+    },
+    "slo_attainment": ("fraction", "requests that meet all SLOs / requests but the too large (rejected: not met)"),
+    "goodput_rps": ("requests/s", "requests that meet all SLOs / makespan_s"),
+    "throughput_rps": ("requests/s", "completed / makespan_s"),
+    "hit_rate": ("fraction", "delivered hit tokens / prompt tokens, over requests admitted to a prefill batch"),
+    "hit_rate_predicted": ("fraction", "the same for the hit that the index promised on the chosen instance"),
+    "hit_rate_available": ("fraction", "the same for the longest hit that was anywhere in the cluster at arrival"),
+    "load_imbalance_prefill": ("ratio", "max / mean of the busy time of the prefill instances"),
+    "load_cv_prefill": ("ratio", "standard deviation / mean of the busy time of the prefill instances"),
+    "load_imbalance_decode": ("ratio", "max / mean of the busy time of the decode instances"),
+    "load_cv_decode": ("ratio", "standard deviation / mean of the busy time of the decode instances"),
+    "pulled_gbytes": ("GB", "KV pulled to prefill instances before computing"),
+    "migrated_gbytes": ("GB", "KV moved between decode instances"),
+    "link_utilisation": (
+        "fraction",
+        "mean over NICs (no idle store) of (bytes out + bytes in) / (2 x bandwidth x length of the run)",
+    ),
+    "requests": ("count", "requests counted"),
+    "completed": ("count", "requests with all their tokens"),
+    "rejected": ("count", "requests refused at arrival by the policy"),
+    "too_large": ("count", "requests that fit on no instance"),
+    "unfinished": ("count", "requests under way when the run was cut off"),
+    "preemptions": ("count", "requests thrown out of a decode batch for lack of KV room"),
+    "migrations": ("count", "migrations that ended in a join"),
+    "rework_tokens": ("tokens", "tokens recomputed after preemptions"),
+    "makespan_s": ("s", "first arrival to last event (finish, or arrival of a rejected request)"),
+}
+
+_PROGRESS = ("routed_s", "prefill_start_s", "prefill_end_s", "transfer_end_s", "decode_start_s", "finish_s")
+
+
+def summarize(
+    requests: np.ndarray,
+    instances: np.ndarray,
+    *,
+    kv_bytes_per_token: float,
+    decode_kv_bytes_per_token: float,
+) -> dict[str, float | int]:
+    """The flat summary of a run.
+
+    Args:
+        requests: Records, one row a request.
+        instances: Totals of each instance over the whole run: `kind, busy_s, bytes_out, bytes_in, nic_bytes_per_s`.
+        kv_bytes_per_token: Bytes moved for a token of a prefill instance's cache (copies included).
+        decode_kv_bytes_per_token: The same for a decode instance.
+
+    Returns:
+        The names of `METRICS` with Python numbers; NaN where a value has nothing to be computed from.
+    """
+    arrived = (requests["outcome"] != UNFINISHED) | np.isfinite(requests["routed_s"])
+    rows = requests[arrived & (requests["counted"] == 1)]
+    outcome = rows["outcome"]
+    completed = rows[outcome == COMPLETED]
+    met = int(np.count_nonzero(rows["slo_met"] == 1))
+    eligible = int(np.count_nonzero(outcome != TOO_LARGE))
+    makespan_s = _span_s(rows)
+    summary: dict[str, float | int] = {}
+    for latency in LATENCIES:
+        summary.update(_distribution(latency, completed[f"{latency}_s"]))
+    summary["slo_attainment"] = _ratio(met, eligible)
+    summary["goodput_rps"] = _ratio(met, makespan_s)
+    summary["throughput_rps"] = _ratio(len(completed), makespan_s)
+    admitted = rows[np.isfinite(rows["prefill_start_s"])]
+    prompt_tokens = int(admitted["prompt_tokens"].sum())
+    for name in ("", "_predicted", "_available"):
+        summary[f"hit_rate{name}"] = _ratio(int(admitted[f"hit{name}_tokens"].sum()), prompt_tokens)
+    for role, kind in (("prefill", PREFILL), ("decode", DECODE)):
+        busy_s = np.asarray(instances["busy_s"][instances["kind"] == kind], np.float64)
+        mean_s = float(busy_s.mean()) if len(busy_s) else math.nan
+        summary[f"load_imbalance_{role}"] = _ratio(float(busy_s.max(initial=0.0)), mean_s)
+        summary[f"load_cv_{role}"] = _ratio(float(busy_s.std()) if len(busy_s) else math.nan, mean_s)
+    summary["pulled_gbytes"] = float(rows["pulled_tokens"].sum()) * kv_bytes_per_token / 1e9
+    summary["migrated_gbytes"] = float(rows["migrated_tokens"].sum()) * decode_kv_bytes_per_token / 1e9
+    summary["link_utilisation"] = _link_utilisation(instances, _span_s(requests[arrived]))
+    summary["requests"] = len(rows)
+    for name, code in (
+        ("completed", COMPLETED),
+        ("rejected", REJECTED),
+        ("too_large", TOO_LARGE),
+        ("unfinished", UNFINISHED),
+    ):
+        summary[name] = int(np.count_nonzero(outcome == code))
+    for name in ("preemptions", "migrations", "rework_tokens"):
+        summary[name] = int(rows[name].sum())
+    summary["makespan_s"] = makespan_s
+    return summary
+
+
+def _distribution(latency: str, values: np.ndarray) -> dict[str, float]:
+    """Mean and percentiles of the finite values."""
+    values = np.asarray(values, np.float64)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return {f"{latency}_{name}_s": math.nan for name in ("mean", *(f"p{percent}" for percent in PERCENTILES))}
+    ranks = np.percentile(values, PERCENTILES)
+    result = {f"{latency}_mean_s": float(values.mean())}
+    result.update({f"{latency}_p{percent}_s": float(rank) for percent, rank in zip(PERCENTILES, ranks, strict=True)})
+    return result
+
+
+def _span_s(rows: np.ndarray) -> float:
+    """Seconds from the first arrival to the last known event; too large requests have no events."""
+    rows = rows[rows["outcome"] != TOO_LARGE]
+    if not len(rows):
+        return math.nan
+    last = [rows["arrival_s"][rows["outcome"] == REJECTED], *(rows[name] for name in _PROGRESS)]
+    times = np.concatenate([np.asarray(part, np.float64) for part in last])
+    times = times[np.isfinite(times)]
+    return float(times.max() - rows["arrival_s"].min()) if len(times) else math.nan
+
+
+def _link_utilisation(instances: np.ndarray, span_s: float) -> float:
+    moved = np.asarray(instances["bytes_out"], np.float64) + np.asarray(instances["bytes_in"], np.float64)
+    bandwidth = np.asarray(instances["nic_bytes_per_s"], np.float64)
+    present = (instances["kind"] != STORE) | (moved > 0)
+    if not present.any() or not span_s > 0:
+        return math.nan
+    return float(np.mean(moved[present] / (2.0 * bandwidth[present] * span_s)))
+
+
+def _ratio(part: float, whole: Any) -> float:
+    """`part / whole`, NaN where `whole` is 0 or NaN."""
+    return float(part) / float(whole) if whole and math.isfinite(whole) else math.nan

@@ -1,8 +1,8 @@
 """Policies: one compiled function `(view, rng, params) -> action`, or any Python object with `act(view, mask)`.
 
 A router returns a route action (see :func:`route`), a rescheduler a migration action (:func:`move` or
-:func:`stay`), a decode choice a decode instance, an admission policy 1 (accept) or 0 (reject) for the route in
-`view.cluster[0].proposed`. `rng` is the policy's own random stream (:mod:`cacheenv.sim.rng`); `params` holds the
+:func:`stay`), an admission policy 1 (accept) or 0 (reject) for the route in
+`view.cluster[0].proposed`. A decode choice returns a route action too, of which only the decode instance is used. `rng` is the policy's own random stream (:mod:`cacheenv.sim.rng`); `params` holds the
 declared parameters in order, then `state_size` numbers that belong to the policy and start at 0.
 """
 
@@ -18,8 +18,9 @@ import numpy as np
 
 from cacheenv.errors import InputError, suggestion
 from cacheenv.sim.jit import POLICY_OPTIONS, disabled, jit, stamp_cache
+from cacheenv.sim.policy_type import POLICY_SIGNATURE
 from cacheenv.sim.rng import random_below, uniform
-from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE, View, allocate_view
+from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE, View
 
 __all__ = [
     "DECISION_MIGRATE",
@@ -42,11 +43,6 @@ __all__ = [
 ]
 
 KINDS = ("router", "decode_choice", "admission", "rescheduler")
-
-_EXAMPLE = allocate_view(1, 1, 1, 1, 1)
-VIEW_TYPE = numba.typeof(View(*(table[0] for table in _EXAMPLE)))
-POLICY_SIGNATURE = numba.types.int64(VIEW_TYPE, numba.types.int64[::1], numba.types.float64[::1])
-POLICY_TYPE = numba.types.FunctionType(POLICY_SIGNATURE)
 
 
 @jit

@@ -1,0 +1,68 @@
+"""The compiled loop: a world under compiled policies, up to its end or to a decision that is somebody else's.
+
+Policies are first-class functions, so this one compiled function serves all of them and is cached on disk.
+"""
+
+from __future__ import annotations
+
+import numba
+
+from cacheenv.sim.allocate import Sizes, allocate
+from cacheenv.sim.engine import advance, apply_move, apply_route
+from cacheenv.sim.jit import HOT_OPTIONS, disabled, jit, stamp_cache
+from cacheenv.sim.policy_type import POLICY_TYPE, STACKED_VIEW_TYPE
+from cacheenv.sim.tables import world_at
+from cacheenv.sim.view_slice import view_at
+from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE
+
+PART_ROUTER, PART_CHOICE, PART_ADMISSION, PART_RESCHEDULER = range(4)
+
+# Bits of `parts`: which policies are present.
+HAS_ROUTER, HAS_CHOICE, HAS_ADMISSION, HAS_RESCHEDULER = 1, 2, 4, 8
+
+STACKED_WORLD_TYPE = numba.typeof(allocate(Sizes(1, 1, 1, 1, 1, 1, 1, 1, 1, False, 1, 1, 1, 1)))
+
+
+@jit
+def decide_route(w, view, router, choice, admission, parts):
+    """The route action of a router with its decode choice and admission policy."""
+    action = router(view, w.policy_rng[PART_ROUTER], w.policy_params[PART_ROUTER])
+    refusal = view.cluster[0].num_prefill * view.cluster[0].num_decode * 2
+    if parts & HAS_CHOICE and action != refusal:
+        other = choice(view, w.policy_rng[PART_CHOICE], w.policy_params[PART_CHOICE])
+        if other != refusal:
+            decodes = view.cluster[0].num_decode
+            prefill = action // 2 // decodes
+            action = (prefill * decodes + other // 2 % decodes) * 2 + action % 2
+    if parts & HAS_ADMISSION and action != refusal:
+        view.cluster[0].proposed = action
+        if admission(view, w.policy_rng[PART_ADMISSION], w.policy_params[PART_ADMISSION]) == 0:
+            action = refusal
+    return action
+
+
+@jit
+def advance_with_policies(w, view, router, choice, admission, rescheduler, parts):
+    """Runs on while the decisions belong to the given policies; returns the first other stop."""
+    while True:
+        stop = advance(w, view)
+        if stop == DECISION_ROUTE and parts & HAS_ROUTER:
+            apply_route(w, view, decide_route(w, view, router, choice, admission, parts))
+        elif stop == DECISION_MIGRATE and parts & HAS_RESCHEDULER:
+            action = rescheduler(view, w.policy_rng[PART_RESCHEDULER], w.policy_params[PART_RESCHEDULER])
+            apply_move(w, view, action)
+        else:
+            return stop
+
+
+def _run(worlds, views, workload_of, index, router, choice, admission, rescheduler, parts):
+    w = world_at(worlds, workload_of, index)
+    view = view_at(views, index)
+    return advance_with_policies(w, view, router, choice, admission, rescheduler, parts)
+
+
+_INT = numba.types.int64
+RUN_SIGNATURE = _INT(
+    STACKED_WORLD_TYPE, STACKED_VIEW_TYPE, _INT[::1], _INT, POLICY_TYPE, POLICY_TYPE, POLICY_TYPE, POLICY_TYPE, _INT
+)
+run = _run if disabled() else stamp_cache(numba.njit(RUN_SIGNATURE, **HOT_OPTIONS)(_run))

@@ -1,0 +1,258 @@
+"""One run: a scenario under a policy, in the compiled loop where the policy is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cacheenv.config import Scenario, load_scenario
+from cacheenv.metrics import summarize
+from cacheenv.policy import Policy, PolicyBundle, as_bundle, make_policy
+from cacheenv.sim.jit import entry_point
+from cacheenv.sim.tables import COMPLETED, STOP_GROW, World
+from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE
+from cacheenv.workload import Workload
+from cacheenv.worlds import Worlds
+
+_TIMES = (
+    "arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s "
+    "ttft_s tpot_s tbt_p99_s tbt_tail_s e2e_s"
+).split()
+_COUNTS = (
+    "prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens pulled_tokens migrated_tokens "
+    "rework_tokens preemptions migrations prefill_instance decode_instance outcome slo_met counted"
+).split()
+
+RECORD_DTYPE = np.dtype(
+    (
+        np.record,
+        [("request", "i8"), ("session", "i8"), ("namespace", "i8")]
+        + [(name, "f8") for name in _TIMES]
+        + [(name, "i8") for name in _COUNTS],
+    )
+)
+INSTANCE_DTYPE = np.dtype(
+    (
+        np.record,
+        [("kind", "i8"), ("index", "i8"), ("busy_s", "f8"), ("tokens", "i8")]
+        + [("bytes_out", "f8"), ("bytes_in", "f8"), ("nic_bytes_per_s", "f8")],
+    )
+)
+KIND_PREFILL, KIND_DECODE, KIND_STORE = range(3)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Outcome of a run.
+
+    Attributes:
+        requests: :data:`RECORD_DTYPE`, one row a request in order of arrival; times in seconds, NaN where not reached.
+        instances: :data:`INSTANCE_DTYPE`, totals of prefill instances, decode instances and the store.
+        summary: Flat dict of the metrics.
+        scenario: The scenario that was run, the policy's requirements applied.
+        policy: Name of the policy.
+        seed: Seed of the run.
+        decisions: Number of decisions taken.
+    """
+
+    requests: np.recarray
+    instances: np.recarray
+    summary: dict[str, Any]
+    scenario: Scenario
+    policy: str
+    seed: int
+    decisions: int
+
+
+def complete_bundle(policy: Any, scenario: Scenario) -> PolicyBundle:
+    """The bundle for a run: a rescheduler alone is combined with the scenario's router."""
+    bundle = as_bundle(policy)
+    if bundle.router is None and bundle.actor is None:
+        base = make_policy(scenario.router)
+        bundle = PolicyBundle(
+            bundle.name,
+            router=base.router,
+            decode_choice=bundle.decode_choice or base.decode_choice,
+            admission=bundle.admission or base.admission,
+            rescheduler=bundle.rescheduler or base.rescheduler,
+        )
+    return bundle
+
+
+def apply_requirements(scenario: Scenario, bundle: PolicyBundle) -> Scenario:
+    """The scenario with the engine-side mechanisms that the policies need.
+
+    A key `max:KEY` raises a number to at least the value and leaves a larger one alone.
+    """
+    return scenario.with_overrides(bundle.requires())
+
+
+def simulate(
+    scenario: Scenario | str | Mapping[str, Any] = "kimi-chat",
+    policy: Any = "mooncake",
+    seed: int = 0,
+    *,
+    workload: Workload | None = None,
+    common_cluster: bool = False,
+) -> Result:
+    """Runs a scenario under a policy until all requests are served (or the horizon).
+
+    Args:
+        scenario: Scenario, name, path of a YAML file, or mapping.
+        policy: Name, compiled policy, bundle, or Python object with `act(view, mask) -> int`.
+        seed: Workload, predictor noise and policy randomness derive from it in separate streams.
+        workload: Requests to use instead of the scenario's own.
+        common_cluster: Run on the scenario's cluster as it is, without what the policy would need.
+
+    Returns:
+        The records of all requests and their summary.
+
+    Raises:
+        InputError: For an unknown policy or scenario, or inconsistent settings.
+    """
+    scenario = load_scenario(scenario)
+    bundle = complete_bundle(policy, scenario)
+    if not common_cluster:
+        scenario = apply_requirements(scenario, bundle)
+    ticks = bundle.rescheduler is not None or bool(getattr(bundle.actor, "migrates", False))
+    worlds = Worlds(scenario, bundle=bundle, ticks=ticks, needs_running=bool(getattr(bundle.actor, "needs_running", 0)))
+    worlds.reset(0, seed, workload)
+    drive(worlds, 0, bundle)
+    return collect(worlds, 0, bundle.name, seed)
+
+
+def drive(worlds: Worlds, index: int, bundle: PolicyBundle) -> int:
+    """Runs world `index` to its end under a bundle; returns the stop code."""
+    from cacheenv.sim.rollout import HAS_ADMISSION, HAS_CHOICE, HAS_RESCHEDULER, HAS_ROUTER, run
+
+    router = bundle.router or bundle.rescheduler or bundle.admission
+    filler = router.function if router else _never.function
+    functions = [part.function if part else filler for part in _ordered(bundle)]
+    parts = (
+        HAS_ROUTER * (bundle.router is not None)
+        + HAS_CHOICE * (bundle.decode_choice is not None)
+        + HAS_ADMISSION * (bundle.admission is not None)
+        + HAS_RESCHEDULER * (bundle.rescheduler is not None)
+    )
+    while True:
+        stop = int(run(worlds.tables, worlds.views, worlds.workload_of, index, *functions, parts))
+        if stop == STOP_GROW:
+            worlds.grow()
+        elif stop in (DECISION_ROUTE, DECISION_MIGRATE):
+            _act(worlds, index, bundle, stop)
+        else:
+            return stop
+
+
+def _ordered(bundle: PolicyBundle) -> list[Policy | None]:
+    return [bundle.router, bundle.decode_choice, bundle.admission, bundle.rescheduler]
+
+
+def _act(worlds: Worlds, index: int, bundle: PolicyBundle, stop: int) -> None:
+    """One decision of a Python object."""
+    from cacheenv.sim.engine import apply_move, apply_route
+    from cacheenv.sim.masks import migrate_mask, route_mask
+
+    view = worlds.view(index)
+    world = worlds.world(index)
+    if stop == DECISION_ROUTE:
+        mask = np.zeros(len(view.prefill) * len(view.decode) * 2 + 1, np.bool_)
+        route_mask(view, mask)
+        apply_route(world, view, int(bundle.actor.act(view, mask)))
+    else:
+        mask = np.zeros(len(view.candidate) * len(view.decode) + 1, np.bool_)
+        migrate_mask(view, mask)
+        apply_move(world, view, int(bundle.actor.act(view, mask)))
+
+
+def collect(worlds: Worlds, index: int, name: str, seed: int) -> Result:
+    """The records, totals and summary of a world as it stands."""
+    world = worlds.world(index)
+    count = int(world.config[0].num_requests)
+    records = request_records(world, count)
+    instances = instance_totals(world)
+    summary = summarize(
+        records,
+        instances,
+        kv_bytes_per_token=float(world.config[0].prefill_kv_bytes),
+        decode_kv_bytes_per_token=float(world.config[0].decode_kv_bytes),
+    )
+    return Result(records, instances, summary, worlds.scenario, name, seed, int(world.state[0].decisions))
+
+
+def request_records(world: World, count: int) -> np.recarray:
+    """One :data:`RECORD_DTYPE` row for each of the first `count` requests."""
+    source, load = world.request[:count], world.load[:count]
+    records = np.zeros(count, RECORD_DTYPE).view(np.recarray)
+    records["request"] = np.arange(count)
+    records["session"], records["namespace"] = load["session"], load["namespace"]
+    for name in (*_TIMES, *_COUNTS):
+        records[name] = source[name]
+    for name in ("arrival_s", "prompt_tokens", "output_tokens"):
+        records[name] = load[name]
+    arrived = np.arange(count) < int(world.state[0].next_arrival)
+    records["counted"] = np.arange(count) >= int(world.config[0].warmup_requests)
+    for name in ("prefill_instance", "decode_instance"):
+        records[name][~arrived] = -1
+    for name in _TIMES[1:]:  # times that were never written are exactly 0, which no reached one past arrival is
+        records[name][_not_reached(records, name, arrived)] = np.nan
+    return records
+
+
+def _not_reached(records: np.recarray, name: str, arrived: np.ndarray) -> np.ndarray:
+    """Rows in which a time was not reached."""
+    routed = arrived & (records["prefill_instance"] >= 0)
+    completed = records["outcome"] == COMPLETED
+    if name == "routed_s":
+        return ~(arrived & (records["outcome"] != 3))
+    if name in ("prefill_start_s", "prefill_end_s", "ttft_s"):
+        return ~routed | (records["prefill_start_s" if name == "prefill_start_s" else "prefill_end_s"] <= 0.0)
+    if name in ("transfer_end_s", "decode_start_s"):
+        return ~routed | (records["output_tokens"] <= 1) | (records[name] <= 0.0)
+    return ~completed
+
+
+def instance_totals(world: World) -> np.recarray:
+    """One :data:`INSTANCE_DTYPE` row for each instance and for the store."""
+    prefills, decodes = len(world.prefill), len(world.decode)
+    rows = np.zeros(prefills + decodes + 1, INSTANCE_DTYPE).view(np.recarray)
+    rows["kind"] = [KIND_PREFILL] * prefills + [KIND_DECODE] * decodes + [KIND_STORE]
+    rows["index"] = [*range(prefills), *range(decodes), 0]
+    rows["busy_s"][:prefills] = world.prefill["busy_s"]
+    rows["busy_s"][prefills : prefills + decodes] = world.decode["busy_s"]
+    rows["tokens"][:prefills] = world.prefill["tokens"]
+    rows["tokens"][prefills : prefills + decodes] = world.decode["tokens"]
+    for name, column in (("bytes_out", "bytes_out"), ("bytes_in", "bytes_in"), ("nic_bytes_per_s", "bytes_per_s")):
+        rows[name] = world.nic[column]
+    return rows
+
+
+def _make_never() -> Policy:
+    from cacheenv.policy import policy
+
+    @policy(name="never")
+    def never(view, rng, params):
+        """Stands in where a part is absent; it is never called."""
+        return 0
+
+    return never
+
+
+class _Lazy:
+    """Compiles the stand-in policy when it is first needed."""
+
+    _policy: Policy | None = None
+
+    @property
+    def function(self) -> Any:
+        if self._policy is None:
+            type(self)._policy = _make_never()
+        assert self._policy is not None
+        return self._policy.function
+
+
+_never = _Lazy()
+__all__ = ["RECORD_DTYPE", "Result", "collect", "entry_point", "simulate"]

@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import numba
 import numpy as np
 
 from cacheenv.errors import InputError, suggestion
-from cacheenv.sim.jit import POLICY_OPTIONS, disabled, jit, stamp_cache
+from cacheenv.sim.jit import POLICY_OPTIONS, jit, jit_signature
 from cacheenv.sim.policy_type import POLICY_SIGNATURE
 from cacheenv.sim.rng import random_below, uniform
 from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE, View
@@ -155,15 +154,13 @@ def policy(
     def wrap(target: Callable[..., int]) -> Policy:
         if kind not in KINDS:
             raise InputError(f"policy {target.__name__}: kind must be one of {', '.join(KINDS)}, got '{kind}'")
-        compiled: Any = target
-        if not disabled():
-            try:
-                compiled = stamp_cache(numba.njit(POLICY_SIGNATURE, **POLICY_OPTIONS)(target))
-            except RuntimeError as problem:
-                if "no locator" not in str(problem):
-                    raise
-                # Typed at a prompt or built from a string: there is no file beside which to keep a disk cache.
-                compiled = numba.njit(POLICY_SIGNATURE, **{**POLICY_OPTIONS, "cache": False})(target)
+        try:
+            compiled = jit_signature(POLICY_SIGNATURE, target, POLICY_OPTIONS)
+        except RuntimeError as problem:
+            if "no locator" not in str(problem):
+                raise
+            # Typed at a prompt or built from a string: there is no file beside which to keep a disk cache.
+            compiled = jit_signature(POLICY_SIGNATURE, target, {**POLICY_OPTIONS, "cache": False})
         summary = (target.__doc__ or "").strip().split("\n")[0]
         return Policy(
             name or target.__name__, kind, compiled, dict(params or {}), state_size, dict(requires or {}),

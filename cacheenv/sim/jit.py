@@ -42,7 +42,7 @@ def package_stamp() -> tuple[float, int]:
 _STAMP = package_stamp()
 
 
-def stamp_cache(dispatcher: Any) -> Any:
+def _stamp_cache(dispatcher: Any) -> Any:
     """Ties a dispatcher's disk cache to the state of the whole package as well as to its own file."""
     cache_file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if cache_file is not None and hasattr(cache_file, "_source_stamp"):
@@ -52,7 +52,16 @@ def stamp_cache(dispatcher: Any) -> Any:
 
 def jit(function: Callable[..., Any]) -> Any:
     """Compiles `function` lazily with the simulator's options; a plain function under `NUMBA_DISABLE_JIT=1`."""
-    return stamp_cache(numba.njit(**HOT_OPTIONS)(function))
+    return _stamp_cache(numba.njit(**HOT_OPTIONS)(function))
+
+
+def jit_signature(signature: Any, function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """Compiles `function` now for one signature, or loads it from disk; plain under `NUMBA_DISABLE_JIT=1`."""
+    dispatcher = _stamp_cache(numba.njit(**options)(function))
+    if not disabled():
+        dispatcher.compile(signature)
+        dispatcher.disable_compile()
+    return dispatcher
 
 
 def entry_point(dispatcher: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:

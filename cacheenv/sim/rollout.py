@@ -9,7 +9,7 @@ import numba
 
 from cacheenv.sim.allocate import Sizes, allocate
 from cacheenv.sim.engine import advance, apply_move, apply_route
-from cacheenv.sim.jit import HOT_OPTIONS, disabled, jit, stamp_cache
+from cacheenv.sim.jit import HOT_OPTIONS, jit, jit_signature
 from cacheenv.sim.policy_type import POLICY_TYPE, STACKED_VIEW_TYPE
 from cacheenv.sim.tables import world_at
 from cacheenv.sim.view_slice import view_at
@@ -65,4 +65,4 @@ _INT = numba.types.int64
 RUN_SIGNATURE = _INT(
     STACKED_WORLD_TYPE, STACKED_VIEW_TYPE, _INT[::1], _INT, POLICY_TYPE, POLICY_TYPE, POLICY_TYPE, POLICY_TYPE, _INT
 )
-run = _run if disabled() else stamp_cache(numba.njit(RUN_SIGNATURE, **HOT_OPTIONS)(_run))
+run = jit_signature(RUN_SIGNATURE, _run, HOT_OPTIONS)

@@ -1,0 +1,98 @@
+"""`cpd`: cache-aware prefill-decode disaggregation, cold prompts on nodes of their own.
+
+Source: Together CPD ("Cache-aware disaggregated inference", 2026-03-04); the rule from the authors' router code:
+smg-project/smg pull request 469 (version 2, 2026-02), vschandramourya/sglang 0fa463ec7 (version 1, 2026-01).
+Rule, with ratio = longest prefix that the router remembers sending anywhere / prompt, in characters:
+ prompts shorter than min_chars: normal policy;
+ cold (version 2: ratio < match_threshold and unmatched >= unmatched_chars; version 1: ratio <= match_threshold or
+ unmatched >= unmatched_chars): the first pre-prefill instance; without one, the normal policy (version 1: random);
+ warm: the normal policy (version 1: a uniformly random normal instance).
+ Normal policy: cache_aware (see :mod:`cacheenv_baselines.sglang`) over the normal prefill instances.
+ Decode: power of two, as in :mod:`cacheenv_baselines.sglang`.
+Computed prompts are written to the shared store, so a prompt that was cold once is pulled from there later.
+
+Parameters: `version` (2); `match_threshold` (share, 0.1); `unmatched_chars` (characters, 10,000); `min_chars`
+(characters, 10,000); `chars_per_token` (4, OURS); `cache_threshold` 0.3, `balance_abs` 64 requests, `balance_rel` 1.5.
+Requires: one pre-prefill instance; a store with write-through, 14,000,000 tokens (OURS: 500 GB, the larger store of the
+authors' scripts, at the 35,136 bytes a token of their model); pulls from the store only; router memory as `sglang`.
+Ours: the store is used where its prefix is longer than the local one and the estimated transfer and rest take less
+time than computing; the real engines query it without an estimate.
+Deviations: the memory works in pages; the normal policy's match counts normal instances only, whereas the authors'
+tree may name the pre-prefill worker, which its candidate list lacks; no decode worker is paired with a pre-prefill one.
+Version 1's length test is applied although the excerpt of its code that is public does not show it.
+"""
+
+from __future__ import annotations
+
+from cacheenv.policy import policy, random_below, route
+from cacheenv.sim.jit import jit
+from cacheenv.sim.view_types import ROLE_PRE_PREFILL, ROLE_PREFILL
+from cacheenv_baselines.rules import ANY_ROLE, cache_aware, has_role, power_of_two_decode
+
+
+@jit
+def is_cold(version, matched_chars, total_chars, match_threshold, unmatched_chars):
+    """The rule's test of one prompt, lengths in characters."""
+    few_matched = matched_chars < match_threshold * total_chars
+    many_unmatched = total_chars - matched_chars >= unmatched_chars
+    if version < 2:
+        return few_matched or matched_chars == match_threshold * total_chars or many_unmatched
+    return few_matched and many_unmatched
+
+
+@jit
+def first_of_role(view, role):
+    """Lowest prefill instance of a role; -1 if there is none."""
+    for i in range(view.cluster[0].num_prefill):
+        if has_role(view, i, role):
+            return i
+    return -1
+
+
+@jit
+def random_of_role(view, rng, role):
+    """Uniformly random prefill instance of a role; -1 if there is none."""
+    chosen, seen = -1, 0
+    for i in range(view.cluster[0].num_prefill):
+        if has_role(view, i, role):
+            seen += 1
+            if random_below(rng, seen) == 0:
+                chosen = i
+    return chosen
+
+
+@jit
+def store_helps(view, prefill):
+    """Whether the store has more of the prompt than the instance, and fetching it is predicted to save time."""
+    row = view.prefill[prefill]
+    longer = row.pull_tokens > 0 and view.request[0].store_hit_tokens > row.hit_tokens
+    return longer and row.transfer_s + row.prefill_pull_s < row.prefill_s
+
+
+@policy(
+    params={
+        "version": 2, "match_threshold": 0.1, "unmatched_chars": 10_000, "min_chars": 10_000, "chars_per_token": 4,
+        "cache_threshold": 0.3, "balance_abs": 64, "balance_rel": 1.5,
+    },
+    requires={
+        "cluster.prefill.pre_prefill": 1, "cluster.store.capacity_tokens": 14_000_000,
+        "cluster.store.write_through": True, "cluster.network.peer_pulls": False,
+        "cluster.index.memory_tokens": 2**26 // 4,
+    },
+)  # fmt: skip
+def cpd(view, rng, params):
+    """Together CPD: cold prompts to the pre-prefill instance, warm ones cache-aware, KV through the store."""
+    version, match_threshold, unmatched_chars, min_chars = params[0], params[1], params[2], params[3]
+    total_chars = view.request[0].prompt_tokens * params[4]
+    matched_chars = view.request[0].memory_hit_tokens * params[4]
+    prefill = -1
+    if total_chars >= min_chars:
+        if is_cold(version, matched_chars, total_chars, match_threshold, unmatched_chars):
+            prefill = first_of_role(view, ROLE_PRE_PREFILL)
+        if prefill < 0 and version < 2:
+            prefill = random_of_role(view, rng, ROLE_PREFILL)
+    if prefill < 0:
+        prefill = cache_aware(view, rng, ROLE_PREFILL, params[5], params[6], params[7])
+    if prefill < 0:
+        prefill = cache_aware(view, rng, ANY_ROLE, params[5], params[6], params[7])
+    return route(view, prefill, power_of_two_decode(view, rng), 1 if store_helps(view, prefill) else 0)

@@ -1,0 +1,34 @@
+"""`least_backlog`: the least outstanding work, in seconds of prefill and in tokens of decode.
+
+Source: ours, as the load-only counterpart of Mooncake ("load balancing" in its scheduling figures): the queue term of
+Algorithm 1 (section 6 of the FAST version) without the cache and transfer terms.
+Rule: the prefill instance with the smallest `backlog_s` (predicted prefill seconds of waiting requests, what is left
+of the running batch and of a chunked prompt), and the decode instance with the fewest KV tokens, resident or promised
+(see :mod:`cacheenv_baselines.least_kv`). Ties at random. No pull.
+Parameters: none.
+"""
+
+from __future__ import annotations
+
+from cacheenv.policy import least, policy, route
+from cacheenv.sim.jit import jit
+from cacheenv_baselines.rules import fewest_tokens_decode
+
+
+@jit
+def least_backlog_prefill(view, rng):
+    """Prefill instance with the smallest backlog in seconds, ties at random."""
+    best, count, best_load = -1, 0, 0.0
+    for i in range(view.cluster[0].num_prefill):
+        load = view.prefill[i].backlog_s
+        take, count = least(rng, best, count, load, best_load)
+        if take:
+            best, best_load = i, load
+    return best
+
+
+@policy
+def least_backlog(view, rng, params):
+    """Least prefill backlog in seconds; fewest resident and promised decode tokens."""
+    prefill = least_backlog_prefill(view, rng)
+    return route(view, prefill, fewest_tokens_decode(view, rng), 0)

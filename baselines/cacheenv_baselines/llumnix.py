@@ -1,0 +1,82 @@
+"""`llumnix`: migration by freeness, without prediction.
+
+Source: Llumnix (OSDI'24, arXiv 2406.03243), code AlibabaPAI/llumnix 24220fb8: `load_computation.py` (remaining_steps),
+`migration_filter.py`, `migration_policy.py` (`defrag`, the default), `local_migration_scheduler.py` (`SR`).
+Rule: freeness = (free blocks - blocks wanted by the first waiting request) / (running + waiting requests), infinite
+for an idle instance. Sources: freeness below `threshold`, or requests preempted ("killed"). Destinations: freeness
+above it and nothing preempted. Sources from the least free on, destinations from the freest on, are paired in order,
+and of each source the shortest running sequence moves.
+Parameters: `threshold` (blocks a request, 3.0, from docs/Arguments.md); `block_tokens` (tokens, 16, vLLM's block).
+Requires: a tick each 0.05 s (its polling interval) and the shortest sequence as first candidate.
+Ours: ties by the lowest index; a pair whose sequence does not fit is passed over. Instances that already take part in
+a migration in that direction are left out of the pairing (one migration at a time, as in the original).
+Deviations: the prompt of the first waiting request is not visible, the mean prompt of the instance's requests that are
+not running stands for it; no priorities and no draining instances. The sign of the threshold inside the original code
+(stored negated) was not traced.
+Quirk kept: it looks at memory only. Instances that are unequally loaded but not short of memory are left as they are.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from cacheenv.policy import move, policy, stay
+from cacheenv.sim.jit import jit
+
+
+@jit
+def freeness(view, decode, block_tokens):
+    """Free blocks for each request of an instance; infinite where there is none."""
+    row = view.decode[decode]
+    waiting = row.waiting_requests + row.preempted_requests
+    requests = row.running_requests + waiting
+    if requests == 0:
+        return math.inf
+    free_tokens = float(row.capacity_tokens - row.kv_tokens - row.reserved_tokens)
+    if row.waiting_requests > 0:
+        free_tokens -= row.pending_tokens / (row.waiting_requests + row.pending_requests)
+    return free_tokens / block_tokens / requests
+
+
+@jit
+def shortest_candidate(view, source):
+    """Candidate row of the shortest running sequence of a source; -1 if there is none."""
+    slots = view.cluster[0].num_candidates
+    best = -1
+    for row in range(source * slots, (source + 1) * slots):
+        if view.candidate[row].valid and (best < 0 or view.candidate[row].kv_tokens < view.candidate[best].kv_tokens):
+            best = row
+    return best
+
+
+@policy(
+    kind="rescheduler",
+    params={"threshold": 3.0, "block_tokens": 16},
+    requires={"reschedule.candidate_order": "shortest_kv", "reschedule.period_s": 0.05},
+)
+def llumnix(view, rng, params):
+    """Llumnix: the shortest sequence of the least free instance moves to the freest one."""
+    num_decode = view.cluster[0].num_decode
+    free, used = np.zeros(num_decode), np.zeros(num_decode)
+    for d in range(num_decode):
+        free[d] = freeness(view, d, params[1])
+    for _ in range(num_decode):
+        source, target = -1, -1
+        for d in range(num_decode):
+            killed = view.decode[d].preempted_requests > 0
+            if used[d] > 0.0:
+                continue
+            if free[d] < params[0] or killed:
+                if view.decode[d].can_send and (source < 0 or free[d] < free[source]):
+                    source = d
+            elif free[d] > params[0] and view.decode[d].can_receive and (target < 0 or free[d] > free[target]):
+                target = d
+        if source < 0 or target < 0:
+            break
+        row = shortest_candidate(view, source)
+        if row >= 0 and view.candidate[row].kv_tokens <= view.decode[target].room_tokens:
+            return move(view, row, target)
+        used[source], used[target] = 1.0, 1.0
+    return stay(view)

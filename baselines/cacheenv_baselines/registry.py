@@ -1,0 +1,79 @@
+"""Names of the baselines, and where each one is."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from cacheenv.errors import InputError, suggestion
+from cacheenv.policy import Policy, PolicyBundle
+
+#: Name -> (module of this package, attribute). The module is imported when the policy is made.
+PLACES = {
+    "cpd": ("cpd", "cpd"),
+    "early_reject": ("early_reject", "early_reject"),
+    "least_backlog": ("least_backlog", "least_backlog"),
+    "least_kv": ("least_kv", "least_kv"),
+    "least_requests": ("least_requests", "least_requests"),
+    "llumnix": ("llumnix", "llumnix"),
+    "lmetric": ("lmetric", "lmetric"),
+    "longest_prefix": ("longest_prefix", "longest_prefix"),
+    "mooncake": ("mooncake", "mooncake"),
+    "mooncake_local": ("mooncake", "mooncake_local"),
+    "power_of_two": ("power_of_two", "power_of_two"),
+    "predictive_reject": ("predictive_reject", "predictive_reject"),
+    "random": ("random_router", "random_router"),
+    "round_robin": ("round_robin", "round_robin"),
+    "sglang": ("sglang", "sglang"),
+    "sglang_struct": ("sglang", "sglang_struct"),
+    "star": ("star", "star"),
+    "star_nopred": ("star", "star_nopred"),
+    "star_oracle": ("star", "star_oracle"),
+    "star_variance": ("star", "star_variance"),
+}
+
+#: The router under an admission policy that is asked for by its own name.
+ADMISSION_ROUTER = "mooncake"
+
+
+def names() -> list[str]:
+    """Names that :func:`make` knows, sorted."""
+    return sorted(PLACES)
+
+
+def make(name: str, **params: float) -> Policy | PolicyBundle:
+    """The baseline of that name.
+
+    Args:
+        name: One of :func:`names`.
+        **params: Parameter values that replace the defaults.
+
+    Returns:
+        A :class:`Policy`; for an admission policy a bundle of it and the default router (:data:`ADMISSION_ROUTER`).
+
+    Raises:
+        InputError: Unknown name or parameter, or a value that is not a finite number.
+    """
+    if name not in PLACES:
+        raise InputError(f"unknown policy '{name}'{suggestion(name, PLACES)}; known: {', '.join(names())}")
+    module, attribute = PLACES[name]
+    made: Policy = getattr(import_module(f"cacheenv_baselines.{module}"), attribute).with_params(**params)
+    if made.kind != "admission":
+        return made
+    router = make(ADMISSION_ROUTER)
+    assert isinstance(router, Policy)
+    return PolicyBundle(name, router=router, admission=made)
+
+
+class Provider:
+    """What the entry point of group `cacheenv.policies` resolves to."""
+
+    def names(self) -> list[str]:
+        """Names of the baselines."""
+        return names()
+
+    def make(self, name: str, **params: float) -> Policy | PolicyBundle:
+        """The baseline of that name."""
+        return make(name, **params)
+
+
+provider = Provider()

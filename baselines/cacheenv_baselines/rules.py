@@ -1,0 +1,141 @@
+"""Pieces that several schedulers share: who is least loaded, cache_aware, forecasts of TTFT and TBT.
+
+An instance's load as a router counts it is `inflight_requests`: raised inside the decision, so that requests of the
+same instant see each other, and lowered once, when the hand-over (prefill) or the request (decode) ends.
+"""
+
+from __future__ import annotations
+
+import math
+
+from cacheenv.policy import least
+from cacheenv.sim.jit import jit
+from cacheenv.sim.rng import random_below
+
+ANY_ROLE = -1
+
+
+@jit
+def two_choices(rng, count):
+    """Two distinct random numbers below `count`, or (0, 0) where there is only one."""
+    first = random_below(rng, count)
+    if count == 1:
+        return first, first
+    second = random_below(rng, count - 1)
+    if second >= first:
+        second += 1
+    return first, second
+
+
+@jit
+def has_role(view, prefill, role):
+    """Whether a prefill instance has this role (`ANY_ROLE`: all have)."""
+    return role == ANY_ROLE or view.prefill[prefill].role == role
+
+
+@jit
+def fewest_requests_prefill(view, rng, role):
+    """Prefill instance of this role with the fewest requests in flight, ties at random; -1 if there is none."""
+    best, count, best_load = -1, 0, 0
+    for i in range(view.cluster[0].num_prefill):
+        if has_role(view, i, role):
+            load = view.prefill[i].inflight_requests
+            take, count = least(rng, best, count, load, best_load)
+            if take:
+                best, best_load = i, load
+    return best
+
+
+@jit
+def fewest_requests_decode(view, rng):
+    """Decode instance with the fewest requests assigned and not finished, ties at random."""
+    best, count, best_load = -1, 0, 0
+    for d in range(view.cluster[0].num_decode):
+        load = view.decode[d].inflight_requests
+        take, count = least(rng, best, count, load, best_load)
+        if take:
+            best, best_load = d, load
+    return best
+
+
+@jit
+def power_of_two_decode(view, rng):
+    """The less loaded of two random decode instances, the first drawn on equality."""
+    first, second = two_choices(rng, view.cluster[0].num_decode)
+    return first if view.decode[first].inflight_requests <= view.decode[second].inflight_requests else second
+
+
+@jit
+def promised_tokens(view, decode):
+    """KV tokens of a decode instance: resident in the batch, or promised by requests that are on their way."""
+    return view.decode[decode].kv_tokens + view.decode[decode].pending_tokens
+
+
+@jit
+def fewest_tokens_decode(view, rng):
+    """Decode instance with the fewest resident and promised KV tokens, ties at random."""
+    best, count, best_load = -1, 0, 0
+    for d in range(view.cluster[0].num_decode):
+        load = promised_tokens(view, d)
+        take, count = least(rng, best, count, load, best_load)
+        if take:
+            best, best_load = d, load
+    return best
+
+
+@jit
+def cache_aware(view, rng, role, cache_threshold, balance_abs, balance_rel):
+    """SGLang gateway's cache_aware rule over the prefill instances of one role; see :mod:`cacheenv_baselines.sglang`.
+
+    Returns -1 if no instance has the role.
+    """
+    lowest, highest, match, owner = -1, -1, 0, -1
+    for i in range(view.cluster[0].num_prefill):
+        if has_role(view, i, role):
+            load = view.prefill[i].inflight_requests
+            lowest = load if lowest < 0 else min(lowest, load)
+            highest = max(highest, load)
+            if view.prefill[i].memory_hit_tokens > match:
+                match, owner = view.prefill[i].memory_hit_tokens, i
+    if highest - lowest > balance_abs and highest > lowest * balance_rel:
+        return fewest_requests_prefill(view, rng, role)
+    if owner >= 0 and match > cache_threshold * view.request[0].prompt_tokens:
+        remembered = view.request[0].memory_instance
+        if remembered >= 0 and has_role(view, remembered, role):
+            if view.prefill[remembered].memory_hit_tokens == match:
+                return remembered
+        return owner
+    return fewest_requests_prefill(view, rng, role)
+
+
+@jit
+def ttft_forecast_s(view, prefill, pull):
+    """Predicted TTFT on a prefill instance: its backlog, the transfer if prefixes are pulled, the prefill."""
+    row = view.prefill[prefill]
+    if pull and row.pull_tokens > 0:
+        return row.backlog_s + row.transfer_s + row.prefill_pull_s
+    return row.backlog_s + row.prefill_s
+
+
+@jit
+def step_forecast_s(view, decode, requests, tokens):
+    """Decode step time of an instance with that many requests and KV tokens."""
+    row = view.decode[decode]
+    return row.decode_d_s + row.decode_e_s * requests + row.decode_f_s * tokens
+
+
+@jit
+def tbt_slo_s(view):
+    """The SLO on the time between tokens: on its tail, else on its mean (TPOT), else infinite."""
+    cluster = view.cluster[0]
+    return cluster.slo_tbt_tail_s if cluster.slo_tbt_tail_s < math.inf else cluster.slo_tpot_s
+
+
+@jit
+def proposed_route(view):
+    """The proposed route as (prefill, decode, pull); prefill is -1 if the router refused the request itself."""
+    cluster = view.cluster[0]
+    pair, pull = cluster.proposed // 2, cluster.proposed % 2
+    if cluster.proposed < 0 or pair >= cluster.num_prefill * cluster.num_decode:
+        return -1, -1, 0
+    return pair // cluster.num_decode, pair % cluster.num_decode, pull

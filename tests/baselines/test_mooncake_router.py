@@ -1,0 +1,95 @@
+"""Mooncake's Algorithm 1: costs, the pull ratio, decode choice, refusal."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def hits(view, local, pull, prefill_s, prefill_pull_s, transfer_s):
+    view.prefill.hit_tokens = local
+    view.prefill.pull_tokens = pull
+    view.prefill.prefill_s = prefill_s
+    view.prefill.prefill_pull_s = prefill_pull_s
+    view.prefill.transfer_s = transfer_s
+    view.request[0].best_hit_tokens = max(a + b for a, b in zip(local, pull, strict=True))
+
+
+def test_queue_transfer_and_prefill_are_added(build, fill, decider):
+    view = build(3, 1)
+    # Holder 2 computes the rest in 0.5 s after its queue; the others pull (0.25 s) and compute in 0.5 s.
+    hits(view, [0, 0, 800], [800, 800, 0], [1.0, 1.0, 0.5], [0.5, 0.5, 0.5], [0.25, 0.25, 0.0])
+    fill(view.prefill, backlog_s=[0.125, 0.25, 2.0])
+    assert decider("mooncake").route(view) == (0, 0, 1)
+    fill(view.prefill, backlog_s=[0.125, 0.25, 0.3])
+    assert decider("mooncake").route(view) == (2, 0, 0), "0.8 on the holder is below 0.875"
+    fill(view.prefill, transfer_s=[0.25, 0.0625, 0.0], backlog_s=[0.125, 0.25, 0.3125])
+    assert decider("mooncake").route(view) == (1, 0, 1), "0.8125 on both: the lower index"
+
+
+def test_local_variant_never_pulls(build, fill, decider):
+    view = build(3, 1)
+    hits(view, [0, 0, 800], [800, 800, 0], [1.0, 0.9, 0.4], [0.1, 0.1, 0.4], [0.1, 0.1, 0.0])
+    fill(view.prefill, backlog_s=[0.0, 0.0, 2.0])
+    assert decider("mooncake").route(view) == (0, 0, 1)
+    assert decider("mooncake_local").route(view) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("local", "pull", "expected"),
+    [(200, 101, 1), (200, 100, 0), (0, 1, 1), (0, 0, 0), (300, 0, 0)],
+    ids=["above", "equal is not above", "no local match is infinite", "nothing anywhere", "is the holder"],
+)
+def test_pull_ratio(build, decider, local, pull, expected):
+    view = build(1, 1)
+    hits(view, [local], [pull], [1.0], [0.1], [0.1])
+    assert decider("mooncake").route(view) == (0, 0, expected)
+
+
+def test_threshold_is_a_parameter(build, decider):
+    view = build(1, 1)
+    hits(view, [200], [500], [1.0], [0.1], [0.1])
+    assert decider("mooncake").route(view)[2] == 1
+    assert decider("mooncake", threshold=3.5).route(view)[2] == 0
+
+
+def test_transfer_is_not_compared_with_computing(build, decider):
+    """Kept: above the ratio it pulls even where the link makes that slower than computing."""
+    view = build(1, 1)
+    hits(view, [0], [800], [1.0], [0.2], [5.0])
+    assert decider("mooncake").route(view)[2] == 1
+
+
+def test_all_equal_is_the_lowest_index(build, decider):
+    assert decider("mooncake").route(build(4, 4)) == (0, 0, 0)
+
+
+def test_decode_takes_the_least_predicted_step(build, fill, decider):
+    view = build(1, 3)
+    # 0.02 + 0.001 * (B + 1) + 1e-6 * (tokens + 1000): 0.042, 0.037, 0.038.
+    fill(view.decode, inflight_requests=[0, 10, 1], kv_tokens=[20_000, 3000, 15_000], pending_tokens=[0, 2000, 0])
+    assert decider("mooncake").route(view)[1] == 1
+    fill(view.decode, pending_tokens=[0, 4000, 0])
+    assert decider("mooncake").route(view)[1] == 2
+
+
+def test_decode_sees_requests_of_the_same_instant(build, decider):
+    view, router, chosen = build(1, 4), decider("mooncake"), []
+    for _ in range(100):
+        decode = router.route(view)[1]
+        chosen.append(decode)
+        view.decode[decode].inflight_requests += 1
+        view.decode[decode].pending_tokens += 1000
+    assert sorted(chosen.count(d) for d in range(4)) == [25] * 4
+
+
+def test_refusal_is_off_by_default_and_on_by_parameter(build, decider):
+    view = build(2, 2)
+    view.cluster[0].slo_ttft_s = 0.99
+    assert decider("mooncake").route(view) == (0, 0, 0)
+    assert decider("mooncake", reject=1).route(view) == "reject"
+    view.cluster[0].allow_reject = 0
+    assert decider("mooncake", reject=1).route(view) == (0, 0, 0)
+    view.cluster[0].allow_reject, view.cluster[0].slo_ttft_s = 1, 1.0
+    assert decider("mooncake", reject=1).route(view) == (0, 0, 0), "at the SLO is within it"
+    view.cluster[0].slo_tbt_tail_s = 0.0219  # predicted: 0.02 + 0.001 + 0.001
+    assert decider("mooncake", reject=1).route(view) == "reject"

@@ -11,7 +11,6 @@ import numpy as np
 from cacheenv.config import Scenario, load_scenario
 from cacheenv.metrics import summarize
 from cacheenv.policy import Policy, PolicyBundle, as_bundle, make_policy
-from cacheenv.sim.jit import entry_point
 from cacheenv.sim.tables import COMPLETED, STOP_GROW, World
 from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE
 from cacheenv.workload import Workload
@@ -153,19 +152,19 @@ def _ordered(bundle: PolicyBundle) -> list[Policy | None]:
 
 def _act(worlds: Worlds, index: int, bundle: PolicyBundle, stop: int) -> None:
     """One decision of a Python object."""
-    from cacheenv.sim.engine import apply_move, apply_route
+    from cacheenv.sim.actor import take_move, take_route
     from cacheenv.sim.masks import migrate_mask, route_mask
 
     view = worlds.view(index)
-    world = worlds.world(index)
+    tables = (worlds.tables, worlds.views, worlds.workload_of, index)
     if stop == DECISION_ROUTE:
         mask = np.zeros(len(view.prefill) * len(view.decode) * 2 + 1, np.bool_)
         route_mask(view, mask)
-        apply_route(world, view, int(bundle.actor.act(view, mask)))
+        take_route(*tables, int(bundle.actor.act(view, mask)))
     else:
         mask = np.zeros(len(view.candidate) * len(view.decode) + 1, np.bool_)
         migrate_mask(view, mask)
-        apply_move(world, view, int(bundle.actor.act(view, mask)))
+        take_move(*tables, int(bundle.actor.act(view, mask)))
 
 
 def collect(worlds: Worlds, index: int, name: str, seed: int) -> Result:
@@ -255,4 +254,3 @@ class _Lazy:
 
 
 _never = _Lazy()
-__all__ = ["RECORD_DTYPE", "Result", "collect", "entry_point", "simulate"]

@@ -19,61 +19,67 @@ import yaml
 from cacheenv.commands.store import json_ready
 from cacheenv.metrics import METRICS
 
-#: Columns of the table: metric, header, factor. Those of the second list are shown where any value is not zero.
+#: Columns of the table: metric, title, unit, factor. Those of the second list are shown where any value is not zero.
 COLUMNS = [
-    ("ttft_mean_s", "TTFT mean [s]", 1.0),
-    ("ttft_p99_s", "TTFT p99 [s]", 1.0),
-    ("tpot_mean_s", "TPOT mean [ms]", 1e3),
-    ("tbt_tail_p99_s", "tail TBT p99 [ms]", 1e3),
-    ("slo_attainment", "SLO met [%]", 100.0),
-    ("goodput_rps", "goodput [req/s]", 1.0),
-    ("hit_rate", "hits [% tokens]", 100.0),
-    ("load_imbalance_prefill", "P load [max/mean]", 1.0),
-    ("load_imbalance_decode", "D load [max/mean]", 1.0),
+    ("ttft_mean_s", "TTFT mean", "s", 1.0),
+    ("ttft_p99_s", "TTFT p99", "s", 1.0),
+    ("tpot_mean_s", "TPOT mean", "ms", 1e3),
+    ("tbt_tail_p99_s", "TBT tail p99", "ms", 1e3),
+    ("slo_attainment", "SLO met", "%", 100.0),
+    ("goodput_rps", "goodput", "req/s", 1.0),
+    ("hit_rate", "cache hits", "% tokens", 100.0),
+    ("load_imbalance_prefill", "P load", "max/mean", 1.0),
+    ("load_imbalance_decode", "D load", "max/mean", 1.0),
 ]
 OCCASIONAL_COLUMNS = [
-    ("pulled_gbytes", "pulled [GB]", 1.0),
-    ("migrations", "migrations", 1.0),
-    ("preemptions", "preemptions", 1.0),
-    ("rejected", "rejected", 1.0),
-    ("too_large", "too large", 1.0),
-    ("unfinished", "unfinished", 1.0),
+    ("pulled_gbytes", "pulled", "GB", 1.0),
+    ("migrations", "migrations", "count", 1.0),
+    ("preemptions", "preemptions", "count", 1.0),
+    ("rejected", "rejected", "count", 1.0),
+    ("too_large", "too large", "count", 1.0),
+    ("unfinished", "unfinished", "count", 1.0),
 ]
+
+
+def decimals(value: float) -> int:
+    """Decimals that leave about three significant digits."""
+    size = abs(value)
+    if size >= 100 or (value == int(value) and size < 1e6):
+        return 0
+    return 1 if size >= 10 else 2 if size >= 0.1 else 4
 
 
 def number(value: float | None) -> str:
     """A number with about three significant digits, `-` for none."""
     if value is None or not math.isfinite(value):
         return "-"
-    size = abs(value)
-    if value == int(value) and size < 1e6:
-        return str(int(value))
-    digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 4
-    return f"{value:,.{digits}f}"
+    return f"{value:,.{decimals(value)}f}"
 
 
 def mean_and_spread(values: Sequence[float | None], factor: float = 1.0) -> str:
-    """`mean ± standard deviation` over seeds; the mean alone for one seed."""
+    """`mean ± standard deviation` over seeds; the mean alone for one seed or equal values."""
     known = [factor * value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return "-"
-    if len(known) < 2:
+    mean = statistics.fmean(known)
+    if min(known) == max(known):
         return number(known[0])
-    return f"{number(statistics.fmean(known))} ± {number(statistics.stdev(known))}"
+    digits = max(decimals(mean), 1 if abs(mean) < 100 else 0)
+    return f"{mean:,.{digits}f} ± {statistics.stdev(known):,.{digits}f}"
 
 
 def align(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A plain-text table: first column to the left, the others to the right."""
-    widths = [max(len(line[column]) for line in [header, *rows]) for column in range(len(header))]
+    """A plain-text table: first column to the left, the others to the right; a header may have several lines."""
+    titles = [title.split("\n") for title in header]
+    height = max(map(len, titles))
+    head = [[title[level] if level < len(title) else "" for title in titles] for level in range(height)]
+    widths = [max(len(line[column]) for line in [*head, *rows]) for column in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:
-        padded = [
-            cells[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)),
-        ]
-        return "  ".join(padded).rstrip()
+        right = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+        return "  ".join([cells[0].ljust(widths[0]), *right]).rstrip()
 
-    return "\n".join([line(header), "  ".join("-" * width for width in widths), *map(line, rows)])
+    return "\n".join([*map(line, head), "  ".join("-" * width for width in widths), *map(line, rows)])
 
 
 def bench_table(rows: Sequence[Mapping[str, Any]], notes: Mapping[str, Mapping[str, Any]]) -> str:
@@ -90,9 +96,9 @@ def bench_table(rows: Sequence[Mapping[str, Any]], notes: Mapping[str, Mapping[s
         own = [row for row in rows if row["policy"] == policy]
         mark = "*" if notes.get(policy) else ""
         lines.append(
-            [policy + mark, *(mean_and_spread([row[name] for row in own], factor) for name, _, factor in columns)]
+            [policy + mark, *(mean_and_spread([row[name] for row in own], factor) for name, _, _, factor in columns)]
         )
-    text = align(["policy", *(title for _, title, _ in columns)], lines)
+    text = align(["policy", *(f"{title}\n[{unit}]" for _, title, unit, _ in columns)], lines)
     footnotes = [
         f"* {policy} ran with {', '.join(f'{key}={value}' for key, value in changes.items())}"
         for policy, changes in notes.items()

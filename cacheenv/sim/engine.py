@@ -11,7 +11,7 @@ import math
 
 from cacheenv.sim.decode import begin_steps, end_steps, enter_waiting
 from cacheenv.sim.index import deliver_next, find_hits, remember
-from cacheenv.sim.jit import jit
+from cacheenv.sim.jit import inner
 from cacheenv.sim.links import flow_event, release_flow
 from cacheenv.sim.metering import leave_system, request_rejected
 from cacheenv.sim.migration import copy_arrived, delta_arrived, leave_source, move_is_legal, start_migration
@@ -50,7 +50,7 @@ from cacheenv.sim.view import fill_migrate_view, fill_route_view
 from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE
 
 
-@jit
+@inner
 def _needs_growth(w):
     """Whether the next event could run out of flows, tree nodes or index events."""
     state = w.state[0]
@@ -60,7 +60,7 @@ def _needs_growth(w):
     return w.config[0].index_delay_s > 0.0 and w.event.shape[0] - state.event_count < w.config[0].batch_margin * 64
 
 
-@jit
+@inner
 def advance(w, view):
     """Processes events up to the next decision, filling the view for it."""
     config = w.config[0]
@@ -122,7 +122,7 @@ def advance(w, view):
             state.tick_open = 1
 
 
-@jit
+@inner
 def _flow_complete(w, index):
     flow = w.flow[index]
     kind = flow.kind
@@ -143,7 +143,7 @@ def _flow_complete(w, index):
     release_flow(w, index)
 
 
-@jit
+@inner
 def _arrive(w):
     """The next request arrives; False when it is too large for every instance and needs no decision."""
     config = w.config[0]
@@ -173,7 +173,7 @@ def _arrive(w):
     return False
 
 
-@jit
+@inner
 def _prefill_fits(w, index):
     for i in range(w.config[0].num_prefill):
         if pages_of(w, w.request[index].prompt_tokens) <= w.tree[i].capacity:
@@ -181,7 +181,7 @@ def _prefill_fits(w, index):
     return False
 
 
-@jit
+@inner
 def _decode_fits(w, index):
     for d in range(w.config[0].num_decode):
         if w.request[index].prompt_tokens + w.request[index].output_tokens <= w.decode[d].capacity:
@@ -189,7 +189,7 @@ def _decode_fits(w, index):
     return False
 
 
-@jit
+@inner
 def _available_tokens(w, index):
     """Longest prefix that is really cached anywhere at this moment."""
     config = w.config[0]
@@ -206,7 +206,7 @@ def _available_tokens(w, index):
     return longest * config.page_tokens
 
 
-@jit
+@inner
 def fallback_route(view):
     """What an illegal route action stands for: the least backlog, the fewest assigned tokens, no pull."""
     prefill, decode = 0, 0
@@ -220,7 +220,7 @@ def fallback_route(view):
     return (prefill * view.decode.shape[0] + decode) * 2
 
 
-@jit
+@inner
 def route_is_legal(view, action):
     """Whether a route action may be taken in a filled view."""
     pairs = view.prefill.shape[0] * view.decode.shape[0] * 2
@@ -231,7 +231,7 @@ def route_is_legal(view, action):
     return action % 2 == 0 or view.prefill[action // 2 // view.decode.shape[0]].pull_tokens > 0
 
 
-@jit
+@inner
 def apply_route(w, view, action):
     """Routes or rejects the request that arrived. Returns False when the action was illegal and fell back."""
     config = w.config[0]
@@ -271,7 +271,7 @@ def apply_route(w, view, action):
     return legal
 
 
-@jit
+@inner
 def apply_move(w, view, action):
     """Starts a migration, or ends the tick's decisions (stay). Returns False when the action was illegal."""
     config = w.config[0]
@@ -294,7 +294,7 @@ def apply_move(w, view, action):
     return True
 
 
-@jit
+@inner
 def refresh_hits(w):
     """Recomputes the index's hits for the request that is being decided (after the tables were restored)."""
     index = w.state[0].deciding

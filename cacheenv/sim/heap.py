@@ -6,17 +6,17 @@ broken by the data (kind, then id), never by insertion history.
 
 from __future__ import annotations
 
-from cacheenv.sim.jit import jit
+from cacheenv.sim.jit import inner
 
 
-@jit
+@inner
 def _before(heap, left, right):
     if heap[left].time_s != heap[right].time_s:
         return heap[left].time_s < heap[right].time_s
     return heap[left].order < heap[right].order
 
 
-@jit
+@inner
 def _swap(heap, position, left, right):
     time_s, order, timer = heap[left].time_s, heap[left].order, heap[left].timer
     heap[left].time_s = heap[right].time_s
@@ -29,7 +29,7 @@ def _swap(heap, position, left, right):
     position[heap[right].timer] = right
 
 
-@jit
+@inner
 def _sift(heap, position, size, at):
     """Moves entry `at` up or down to its place."""
     while at > 0 and _before(heap, at, (at - 1) // 2):
@@ -47,7 +47,7 @@ def _sift(heap, position, size, at):
         at = child
 
 
-@jit
+@inner
 def set_timer(state, heap, position, timer, time_s, order):
     """Arms `timer` at `time_s`, or moves it there when it is armed already."""
     at = position[timer]
@@ -61,7 +61,7 @@ def set_timer(state, heap, position, timer, time_s, order):
     _sift(heap, position, state[0].heap_size, at)
 
 
-@jit
+@inner
 def clear_timer(state, heap, position, timer):
     """Disarms `timer`; nothing happens when it is not armed."""
     at = position[timer]

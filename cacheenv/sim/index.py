@@ -7,12 +7,12 @@ hit length on every instance at once.
 
 from __future__ import annotations
 
-from cacheenv.sim.jit import jit
+from cacheenv.sim.jit import inner
 from cacheenv.sim.radix import evict_run, free_pages, insert, obtainable_pages
 from cacheenv.sim.tables import BITS
 
 
-@jit
+@inner
 def _apply(w, holder, start, count, stored):
     word = holder // BITS
     bit = 1 << (holder % BITS)
@@ -24,7 +24,7 @@ def _apply(w, holder, start, count, stored):
             w.holders[block, word] &= ~bit
 
 
-@jit
+@inner
 def publish(w, holder, start, count, stored):
     """A run of pages was stored on, or removed from, a holder: the index learns it now or after its delay."""
     if count <= 0:
@@ -42,7 +42,7 @@ def publish(w, holder, start, count, stored):
     state.event_count += 1
 
 
-@jit
+@inner
 def deliver_next(w):
     """Applies the oldest event that is on its way."""
     state = w.state[0]
@@ -52,7 +52,7 @@ def deliver_next(w):
     state.event_count -= 1
 
 
-@jit
+@inner
 def make_room(w, tree_index, pages):
     """Evicts until `pages` pages are free in the tree; False (and nothing evicted) when that cannot be."""
     if obtainable_pages(w.tree, tree_index) < pages:
@@ -65,7 +65,7 @@ def make_room(w, tree_index, pages):
     return True
 
 
-@jit
+@inner
 def add_pages(w, tree_index, start, count):
     """Inserts a path of full pages and tells the index: (pages already present, deepest node)."""
     present, leaf = insert(w.state, w.tree, w.node, w.table, w.blocks, tree_index, start, count)
@@ -73,7 +73,7 @@ def add_pages(w, tree_index, start, count):
     return present, leaf
 
 
-@jit
+@inner
 def find_hits(w, start, count):
     """Predicted hit pages on every holder: fills `prefill.hit_pages`, and the store's and the best hit in the state.
 
@@ -114,7 +114,7 @@ def find_hits(w, start, count):
     state.best_holder = holder
 
 
-@jit
+@inner
 def _record_hits(w, word, bits, depth):
     """Holders whose bits are set in `bits` hold exactly the first `depth` pages."""
     if depth == 0:
@@ -130,7 +130,7 @@ def _record_hits(w, word, bits, depth):
         holder += 1
 
 
-@jit
+@inner
 def _remembered(w, block):
     for word in range(w.memory.shape[1]):
         if w.memory[block, word]:
@@ -138,7 +138,7 @@ def _remembered(w, block):
     return False
 
 
-@jit
+@inner
 def remember(w, instance, start, count):
     """Router memory: the prompt's pages were dispatched to `instance`; its oldest tails beyond the limit go."""
     tree_index = w.config[0].num_prefill + 1 + instance
@@ -159,7 +159,7 @@ def remember(w, instance, start, count):
             w.memory[w.blocks[at], word] &= ~bit
 
 
-@jit
+@inner
 def recall(w, start, count):
     """What the router remembers of a prompt: fills `prefill.memory_hit_pages`; returns (deepest pages, owner).
 

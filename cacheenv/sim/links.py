@@ -11,7 +11,7 @@ the last one when the prefill has ended (its gate opens). Without contention its
 from __future__ import annotations
 
 from cacheenv.sim.heap import clear_timer, set_timer
-from cacheenv.sim.jit import jit
+from cacheenv.sim.jit import inner
 from cacheenv.sim.tables import (
     EVENT_FLOW,
     KIND_SHIFT,
@@ -24,7 +24,7 @@ from cacheenv.sim.tables import (
 )
 
 
-@jit
+@inner
 def new_flow(w, kind, source, sink, request, tokens, byte_count, pages):
     """Takes a flow from the pool; it is not started. Returns its index."""
     state = w.state[0]
@@ -51,7 +51,7 @@ def new_flow(w, kind, source, sink, request, tokens, byte_count, pages):
     return index
 
 
-@jit
+@inner
 def release_flow(w, index):
     """Returns a flow to the pool."""
     state = w.state[0]
@@ -61,18 +61,18 @@ def release_flow(w, index):
     state.free_flows += 1
 
 
-@jit
+@inner
 def _timer(w, index):
     return w.config[0].num_prefill + w.config[0].num_decode + index
 
 
-@jit
+@inner
 def _arm(w, index, time_s):
     order = EVENT_FLOW * KIND_SHIFT + w.flow[index].number
     set_timer(w.state, w.heap, w.heap_position, _timer(w, index), time_s, order)
 
 
-@jit
+@inner
 def _settle(w, index):
     """Books what a transmitting flow has sent since its rate last changed, and gives it its present rate."""
     flow = w.flow[index]
@@ -84,7 +84,7 @@ def _settle(w, index):
     _arm(w, index, now_s + max(0.0, flow.remaining) / flow.rate)
 
 
-@jit
+@inner
 def _settle_neighbours(w, source, sink):
     index = w.nic[source].first_out
     while index >= 0:
@@ -97,7 +97,7 @@ def _settle_neighbours(w, source, sink):
         index = w.flow[index].next_in
 
 
-@jit
+@inner
 def _join_links(w, index, byte_count):
     """Starts transmitting `byte_count` bytes."""
     flow = w.flow[index]
@@ -120,7 +120,7 @@ def _join_links(w, index, byte_count):
     _settle_neighbours(w, flow.source, flow.sink)
 
 
-@jit
+@inner
 def _leave_links(w, index, byte_count):
     """Stops transmitting after `byte_count` bytes; the other flows at both ends speed up."""
     flow = w.flow[index]
@@ -144,7 +144,7 @@ def _leave_links(w, index, byte_count):
     _settle_neighbours(w, flow.source, flow.sink)
 
 
-@jit
+@inner
 def start_flow(w, index):
     """Starts transmitting now; a flow without bytes has only its latency."""
     flow = w.flow[index]
@@ -155,20 +155,20 @@ def start_flow(w, index):
         _after_main(w, index)
 
 
-@jit
+@inner
 def start_flow_at(w, index, time_s):
     """Starts transmitting at a later time."""
     w.flow[index].phase = PHASE_WAIT
     _arm(w, index, time_s)
 
 
-@jit
+@inner
 def _start_latency(w, index):
     w.flow[index].phase = PHASE_LATENCY
     _arm(w, index, w.state[0].now_s + w.flow[index].latency_s)
 
 
-@jit
+@inner
 def _after_main(w, index):
     """The main part is sent (and the flow is off the links)."""
     flow = w.flow[index]
@@ -182,7 +182,7 @@ def _after_main(w, index):
         clear_timer(w.state, w.heap, w.heap_position, _timer(w, index))
 
 
-@jit
+@inner
 def open_gate(w, index):
     """The prefill has ended: the last layer may be sent."""
     flow = w.flow[index]
@@ -192,7 +192,7 @@ def open_gate(w, index):
         _join_links(w, index, flow.last_bytes)
 
 
-@jit
+@inner
 def flow_event(w, index):
     """A flow's timer: True when the flow is complete (the caller acts on it and releases it)."""
     flow = w.flow[index]
@@ -210,7 +210,7 @@ def flow_event(w, index):
     return False
 
 
-@jit
+@inner
 def cancel_flow(w, index):
     """Stops a flow wherever it is; what it has sent stays counted."""
     flow = w.flow[index]
@@ -222,7 +222,7 @@ def cancel_flow(w, index):
     release_flow(w, index)
 
 
-@jit
+@inner
 def transfer_seconds(w, source, sink, tokens):
     """Estimate of moving prefix KV now: one more flow beside those that the two NICs carry."""
     rate = min(

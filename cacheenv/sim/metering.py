@@ -6,11 +6,11 @@ objective is missed at its end, met otherwise, rejected at arrival.
 
 from __future__ import annotations
 
-from cacheenv.sim.jit import jit
+from cacheenv.sim.jit import inner
 from cacheenv.sim.tables import COMPLETED, DONE, REJECTED
 
 
-@jit
+@inner
 def first_token(w, index):
     """The prefill of a request has ended: its first token is out."""
     request = w.request[index]
@@ -24,7 +24,7 @@ def first_token(w, index):
         w.state[0].violated += 1
 
 
-@jit
+@inner
 def leave_system(w, index, outcome):
     """A request is over."""
     request = w.request[index]
@@ -37,7 +37,7 @@ def leave_system(w, index, outcome):
         state.counted_in_system -= 1
 
 
-@jit
+@inner
 def request_done(w, index):
     """The last token of a request is out; its tail TBT has been filled in before."""
     request = w.request[index]
@@ -63,7 +63,7 @@ def request_done(w, index):
     leave_system(w, index, COMPLETED)
 
 
-@jit
+@inner
 def request_rejected(w, index):
     """A policy refused the request."""
     if w.request[index].counted:

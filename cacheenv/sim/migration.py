@@ -15,7 +15,7 @@ from cacheenv.sim.decode import (
     shorten_run,
     wake_at_boundary,
 )
-from cacheenv.sim.jit import jit
+from cacheenv.sim.jit import inner
 from cacheenv.sim.links import new_flow, start_flow
 from cacheenv.sim.prediction import predicted_remaining
 from cacheenv.sim.tables import (
@@ -31,7 +31,7 @@ from cacheenv.sim.tables import (
 )
 
 
-@jit
+@inner
 def room_tokens(w, instance):
     """Largest KV of a request that could be moved to the instance now (may be negative)."""
     row = w.decode[instance]
@@ -39,14 +39,14 @@ def room_tokens(w, instance):
     return row.capacity - row.reserved - resident_tokens(w, instance) - head_room
 
 
-@jit
+@inner
 def can_receive(w, instance):
     """No migration is on its way to the instance, and a batch place is free."""
     row = w.decode[instance]
     return row.incoming < 0 and row.batch + row.preempted + 1 <= w.config[0].max_batch
 
 
-@jit
+@inner
 def start_migration(w, index, target):
     """Starts copying a running request to another decode instance; the caller has checked that it is legal."""
     config = w.config[0]
@@ -70,7 +70,7 @@ def start_migration(w, index, target):
     start_flow(w, flow)
 
 
-@jit
+@inner
 def copy_arrived(w, flow_index):
     """The copy is complete: the request leaves its source at the next step boundary."""
     index = w.flow[flow_index].request
@@ -79,7 +79,7 @@ def copy_arrived(w, flow_index):
     wake_at_boundary(w, request.decode_instance)
 
 
-@jit
+@inner
 def leave_source(w, instance):
     """A step boundary of the source: the copied request leaves, if the destination has room for what it has grown."""
     config = w.config[0]
@@ -114,7 +114,7 @@ def leave_source(w, instance):
     start_flow(w, flow)
 
 
-@jit
+@inner
 def delta_arrived(w, flow_index):
     """The request is complete at its destination: it joins the batch at the next boundary there."""
     flow = w.flow[flow_index]
@@ -125,7 +125,7 @@ def delta_arrived(w, flow_index):
     wake_at_boundary(w, request.decode_instance)
 
 
-@jit
+@inner
 def fill_candidates(w, view):
     """The K candidates of every source: the requests whose move is worth most by `candidate_order`.
 
@@ -199,7 +199,7 @@ def fill_candidates(w, view):
     return legal
 
 
-@jit
+@inner
 def _copy_candidate(view, source, target):
     old, new = view.candidate[source], view.candidate[target]
     new.valid = old.valid
@@ -213,7 +213,7 @@ def _copy_candidate(view, source, target):
     new.migrations = old.migrations
 
 
-@jit
+@inner
 def move_is_legal(view, row, target):
     """Whether candidate row `row` of a filled view may be moved to `target`."""
     candidate = view.candidate[row]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 
-from cacheenv.sim.jit import jit
+from cacheenv.sim.jit import inner, jit
 from cacheenv.sim.rng import hashed_normal
 from cacheenv.sim.tables import PREDICT_NONE, PREDICT_ORACLE
 
@@ -35,7 +35,7 @@ def noise(seed, request, refresh):
     return ((1.0 - share) * left + share * right) / math.sqrt((1.0 - share) ** 2 + share**2)
 
 
-@jit
+@inner
 def predicted_remaining(w, index, generated):
     """Predicted output tokens still to come of a request that has generated `generated`, at least 1."""
     config = w.config[0]

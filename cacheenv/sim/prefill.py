@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cacheenv.sim.heap import clear_timer, set_timer
 from cacheenv.sim.index import add_pages, make_room
-from cacheenv.sim.jit import jit
+from cacheenv.sim.jit import inner, jit
 from cacheenv.sim.links import new_flow, open_gate, start_flow, start_flow_at
 from cacheenv.sim.metering import first_token, request_done
 from cacheenv.sim.radix import free_pages, lock, match, obtainable_pages, peek, unlock
@@ -26,13 +26,13 @@ from cacheenv.sim.tables import (
 )
 
 
-@jit
+@inner
 def prefill_seconds(row, new, cached):
     """Time of a batch of one prompt: max(d, a + b n + c (n^2 + 2 max(n, n_tile) p)), seconds."""
     return max(row.floor_s, row.a + row.b * new + row.c * (float(new) * new + 2.0 * max(float(new), row.n_tile) * cached))
 
 
-@jit
+@inner
 def wake(w, instance):
     """An idle instance with something to do forms a batch at this instant, after all arrivals of the instant."""
     row = w.prefill[instance]
@@ -41,19 +41,19 @@ def wake(w, instance):
         set_timer(w.state, w.heap, w.heap_position, instance, w.state[0].now_s, order)
 
 
-@jit
+@inner
 def pages_of(w, tokens):
     """Pages that `tokens` tokens occupy, the last one perhaps in part."""
     return (tokens + w.config[0].page_tokens - 1) // w.config[0].page_tokens
 
 
-@jit
+@inner
 def reusable_pages(w, index):
     """Full pages of a prompt that a cache may serve: at least one token is always computed."""
     return (w.request[index].prompt_tokens - 1) // w.config[0].page_tokens
 
 
-@jit
+@inner
 def enqueue(w, index, instance, hit_pages):
     """Puts a routed request at the end of the queue; `hit_pages` is what the router expects to be cached."""
     request = w.request[index]
@@ -80,7 +80,7 @@ def enqueue(w, index, instance, hit_pages):
     wake(w, instance)
 
 
-@jit
+@inner
 def _dequeue(w, instance, previous, index):
     request = w.request[index]
     row = w.prefill[instance]
@@ -97,7 +97,7 @@ def _dequeue(w, instance, previous, index):
         row.queue_s = 0.0
 
 
-@jit
+@inner
 def start_pull(w, index, instance, source):
     """Fetches the prefix that `source` (an instance or the store) holds beyond the local one.
 
@@ -128,7 +128,7 @@ def start_pull(w, index, instance, source):
     start_flow(w, flow)
 
 
-@jit
+@inner
 def pull_arrived(w, flow_index):
     """A pulled prefix is complete: it enters the tree (the copy stays), and the request may be batched."""
     flow = w.flow[flow_index]
@@ -148,7 +148,7 @@ def pull_arrived(w, flow_index):
         wake(w, source)
 
 
-@jit
+@inner
 def _order_lpm(w, instance):
     """SGLang's longest-prefix-match order: stable sort by match, in-batch duplicates of a cold prefix last.
 
@@ -198,7 +198,7 @@ def _order_lpm(w, instance):
     w.request[row.tail].next = -1
 
 
-@jit
+@inner
 def _admit(w, index, instance, pages, node):
     """Locks the cached prefix and reserves the rest of the prompt; False when the memory is not there."""
     request = w.request[index]
@@ -218,7 +218,7 @@ def _admit(w, index, instance, pages, node):
     return True
 
 
-@jit
+@inner
 def _add_piece(w, index, instance, tokens):
     """Puts `tokens` new tokens of a request into the batch; returns its term of the batch time's quadratic part."""
     request = w.request[index]
@@ -231,7 +231,7 @@ def _add_piece(w, index, instance, tokens):
     return float(tokens) * tokens + 2.0 * max(float(tokens), row.n_tile) * cached
 
 
-@jit
+@inner
 def start_batch(w, instance):
     """Forms the next batch of an idle instance and starts it; nothing happens when nothing can run."""
     config = w.config[0]
@@ -301,7 +301,7 @@ def start_batch(w, instance):
         _run_batch(w, instance, total, quadratic)
 
 
-@jit
+@inner
 def _run_batch(w, instance, total, quadratic):
     """Starts the formed batch: its end, and the hand-overs that overlap with it."""
     config = w.config[0]
@@ -334,7 +334,7 @@ def _run_batch(w, instance, total, quadratic):
         index = request.batch_next
 
 
-@jit
+@inner
 def _new_handover(w, index, instance):
     request = w.request[index]
     sink = w.config[0].num_prefill + request.decode_instance
@@ -345,7 +345,7 @@ def _new_handover(w, index, instance):
     return flow
 
 
-@jit
+@inner
 def end_batch(w, instance):
     """The running batch has ended."""
     row = w.prefill[instance]
@@ -367,7 +367,7 @@ def end_batch(w, instance):
     wake(w, instance)
 
 
-@jit
+@inner
 def _reverse_batch(w, instance):
     """The batch list was built by pushing in front; the first admitted shall be handled first."""
     row = w.prefill[instance]
@@ -381,7 +381,7 @@ def _reverse_batch(w, instance):
     row.batch_head = behind
 
 
-@jit
+@inner
 def _end_prefill(w, index, instance):
     """A prompt is computed: the first token is out, its pages enter the tree, the hand-over may end."""
     config = w.config[0]
@@ -417,7 +417,7 @@ def _end_prefill(w, index, instance):
         start_flow(w, _new_handover(w, index, instance))
 
 
-@jit
+@inner
 def _write_through(w, index, instance, full, node):
     """Copies the pages that the store lacks to it; the source path stays locked meanwhile."""
     config = w.config[0]
@@ -435,7 +435,7 @@ def _write_through(w, index, instance, full, node):
     start_flow(w, flow)
 
 
-@jit
+@inner
 def store_written(w, flow_index):
     """A write to the store is complete: the path enters its tree as far as it fits."""
     flow = w.flow[flow_index]
@@ -453,7 +453,7 @@ def store_written(w, flow_index):
     wake(w, flow.source)
 
 
-@jit
+@inner
 def release_prompt(w, index):
     """The prefill instance is done with a request: its path is unlocked, its last page freed."""
     request = w.request[index]
@@ -468,7 +468,7 @@ def release_prompt(w, index):
     wake(w, instance)
 
 
-@jit
+@inner
 def backlog_seconds(w, instance):
     """(running_left_s, backlog_s): until the running batch ends, and until everything routed here is computed."""
     row = w.prefill[instance]
@@ -476,7 +476,7 @@ def backlog_seconds(w, instance):
     return running, running + row.queue_s + row.chunk_left_s
 
 
-@jit
+@inner
 def cached_pages(w, instance):
     """Pages in use on an instance: cached and private."""
     return w.tree[instance].capacity - free_pages(w.tree, instance)

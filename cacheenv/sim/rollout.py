@@ -9,7 +9,7 @@ import numba
 
 from cacheenv.sim.allocate import Sizes, allocate
 from cacheenv.sim.engine import advance, apply_move, apply_route
-from cacheenv.sim.jit import HOT_OPTIONS, jit, jit_signature
+from cacheenv.sim.jit import HOT_OPTIONS, inner, jit_signature
 from cacheenv.sim.policy_type import POLICY_TYPE, STACKED_VIEW_TYPE
 from cacheenv.sim.tables import world_at
 from cacheenv.sim.view_slice import view_at
@@ -23,7 +23,7 @@ HAS_ROUTER, HAS_CHOICE, HAS_ADMISSION, HAS_RESCHEDULER = 1, 2, 4, 8
 STACKED_WORLD_TYPE = numba.typeof(allocate(Sizes(1, 1, 1, 1, 1, 1, 1, 1, 1, False, 1, 1, 1, 1)))
 
 
-@jit
+@inner
 def decide_route(w, view, router, choice, admission, parts):
     """The route action of a router with its decode choice and admission policy."""
     action = router(view, w.policy_rng[PART_ROUTER], w.policy_params[PART_ROUTER])
@@ -41,7 +41,7 @@ def decide_route(w, view, router, choice, admission, parts):
     return action
 
 
-@jit
+@inner
 def advance_with_policies(w, view, router, choice, admission, rescheduler, parts):
     """Runs on while the decisions belong to the given policies; returns the first other stop."""
     while True:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cacheenv.sim.jit import jit
+from cacheenv.sim.jit import inner
 from cacheenv.sim.view_types import record
 
 # Event kinds: at equal times the smaller kind comes first, then the smaller id.
@@ -235,7 +235,7 @@ class World(NamedTuple):
     policy_params: np.ndarray
 
 
-@jit
+@inner
 def world_at(worlds, workload_of, index):
     """World `index` of the stacked tables, as views; `workload_of[index]` is its row in the workload tables."""
     which = workload_of[index]

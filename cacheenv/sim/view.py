@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cacheenv.sim.decode import resident_tokens, steps_done
 from cacheenv.sim.index import find_hits, recall
-from cacheenv.sim.jit import jit
+from cacheenv.sim.jit import inner, jit
 from cacheenv.sim.links import transfer_seconds
 from cacheenv.sim.migration import can_receive, fill_candidates
 from cacheenv.sim.prediction import predicted_remaining
@@ -59,7 +59,7 @@ def fill_constants(w, view):
         view.candidate[c].source = c // config.candidates
 
 
-@jit
+@inner
 def _fill_prefill(w, view, routing, prompt_tokens):
     config = w.config[0]
     state = w.state[0]
@@ -104,7 +104,7 @@ def _fill_prefill(w, view, routing, prompt_tokens):
             entry.prefill_pull_s = prefill_seconds(row, prompt_tokens - hit - extra, hit + extra)
 
 
-@jit
+@inner
 def _fill_decode(w, view, prompt_tokens):
     config = w.config[0]
     for d in range(config.num_decode):
@@ -130,7 +130,7 @@ def _fill_decode(w, view, prompt_tokens):
         entry.room_tokens = row.capacity - row.reserved - resident - config.reserve_tokens * (row.batch + 1)
 
 
-@jit
+@inner
 def fill_running(w, view):
     """One row for each request in a decode batch, by instance."""
     config = w.config[0]
@@ -157,7 +157,7 @@ def fill_running(w, view):
     view.cluster[0].num_running = count
 
 
-@jit
+@inner
 def fill_route_view(w, view, index):
     """The view at an arrival."""
     config = w.config[0]
@@ -199,7 +199,7 @@ def fill_route_view(w, view, index):
         fill_running(w, view)
 
 
-@jit
+@inner
 def fill_migrate_view(w, view):
     """The view at a rescheduling tick; returns whether any move is legal."""
     state = w.state[0]

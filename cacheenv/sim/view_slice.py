@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cacheenv.sim.jit import jit
+from cacheenv.sim.jit import inner
 from cacheenv.sim.view_types import View
 
 
-@jit
+@inner
 def view_at(views, index):
     """View `index` of the stacked tables, without copying."""
     return View(

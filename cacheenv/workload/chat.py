@@ -2,6 +2,12 @@
 
 The defaults are fitted to Mooncake's conversation trace (FAST'25): texts as mixtures of two log-normals, answers by
 their measured quantiles, Poisson arrivals. The trace's timestamps come in 3-second bursts; `burst_s: 3` does the same.
+
+Two defaults are not the trace's. A session goes on with probability 0.43 (the trace: about 0.35-0.4; an hour cuts
+sessions off at both ends) and its next turn comes after a median of 240 other requests (the trace: 430), so that an
+episode of 2,000 requests holds the turns that belong together. What a cache without eviction could reuse is then 42 %
+of the prompt tokens over 12,031 requests (the trace: 37 %, published for it: 40 %), and 37 % over 2,000, of which those
+that continue sessions from before the start are cold.
 """
 
 from __future__ import annotations

@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cacheenv.errors import InputError
 from cacheenv.workload.session_kernels import fill_sessions, write_block_ids
+from cacheenv.workload.table import MAX_INT32
 
 #: Template of a session that shares its head with no other.
 NO_TEMPLATE = -1
@@ -71,7 +73,10 @@ def link_sessions(draws: SessionDraws) -> Sessions:
 def number_blocks(sessions: Sessions, template_tokens: np.ndarray, page_tokens: int) -> tuple[np.ndarray, int]:
     """Block ids (int32, all prompts one after the other) and the number of different ones."""
     prompt = sessions.prompt_tokens
-    blocks = np.empty(int(np.sum((prompt + page_tokens - 1) // page_tokens)), dtype=np.int32)
+    total = int(np.sum((prompt + page_tokens - 1) // page_tokens))
+    if total > MAX_INT32:
+        raise InputError(f"expected at most 2^31 blocks in all, got {total}; use larger pages or fewer requests")
+    blocks = np.empty(total, dtype=np.int32)
     start = np.empty(len(prompt), dtype=np.int64)
     owner = np.empty(len(template_tokens), dtype=np.int64)
     different = write_block_ids(

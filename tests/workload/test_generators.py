@@ -295,3 +295,8 @@ def test_bad_parameters(kind, params, expectation):
 def test_bad_arguments(changes, expectation):
     with pytest.raises(InputError, match=expectation):
         make(**{"kind": "chat", **changes})
+
+
+def test_more_blocks_than_ids_are_refused():
+    with pytest.raises(InputError, match=r"expected at most 2\^31 blocks in all, got \d+; use larger pages"):
+        make("coding_agent", requests=30_000, page_tokens=1)

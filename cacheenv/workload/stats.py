@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cacheenv.errors import InputError
-from cacheenv.sim.jit import jit
+from cacheenv.sim.jit import inner, jit
 from cacheenv.workload.table import Workload
 
 #: Capacities of the LRU curve in blocks, those of Mooncake's table 1.
@@ -22,13 +22,13 @@ DEFAULT_CAPACITIES = (1_000, 10_000, 30_000, 50_000, 100_000)
 LEVELS = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
-@jit
+@inner
 def _unlink(newer, older, block):
     newer[older[block]] = newer[block]
     older[newer[block]] = older[block]
 
 
-@jit
+@inner
 def _push(newer, older, end, block):
     """Puts `block` at the fresh end of the ring through `end`."""
     newest = older[end]

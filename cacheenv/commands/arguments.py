@@ -191,7 +191,7 @@ def _default_policies(scenarios: Sequence[Scenario]) -> list[str]:
 
 def plan(scenarios: Sequence[Scenario], policies: Sequence[str], common_cluster: bool) -> list[Entry]:
     """All scenarios x policies, with each policy's needs applied to the scenario unless the cluster is common."""
-    from cacheenv.simulate import apply_requirements, complete_bundle
+    from cacheenv.simulation import apply_requirements, complete_bundle
 
     entries = []
     for scenario in scenarios:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,37 +37,47 @@ class Task:
 
 def simulate_summary(task: Task) -> dict[str, Any]:
     """The flat summary of one simulation."""
-    from cacheenv.simulate import simulate
+    from cacheenv.simulation import simulate
 
     result = simulate(task.scenario, task.policy, seed=task.seed, common_cluster=task.common_cluster)
     return dict(result.summary)
 
 
-def run_tasks(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Runs all tasks and yields (position, summary) as they end.
+class Runner:
+    """Runs tasks here (`jobs` = 1) or in spawned processes, which start with the first tasks and are kept.
 
-    Processes are spawned, so the same happens on every platform. Leaving the loop early stops them at once.
+    A context manager: leaving it by an exception stops the processes at once.
     """
-    if jobs == 1 or len(tasks) == 1:
-        for position, task in enumerate(tasks):
-            yield position, simulate_summary(task)
-        return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=_ignore_interrupts)
-    finished = False
-    try:
-        pending: dict[Future[dict[str, Any]], int] = {
-            pool.submit(simulate_summary, task): position for position, task in enumerate(tasks)
-        }
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._pool is None:
+            return
+        if kind is not None:
+            for process in multiprocessing.active_children():
+                process.terminate()
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Runs all tasks and yields (position, summary) as they end."""
+        if self._jobs == 1 or (len(tasks) <= 1 and self._pool is None):
+            for position, task in enumerate(tasks):
+                yield position, simulate_summary(task)
+            return
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            workers = min(self._jobs, len(tasks))
+            self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
+        pending = {self._pool.submit(simulate_summary, task): position for position, task in enumerate(tasks)}
         while pending:
             for future in wait(pending, return_when=FIRST_COMPLETED).done:
                 yield pending.pop(future), future.result()
-        finished = True
-    finally:
-        if not finished:
-            for process in multiprocessing.active_children():
-                process.terminate()
-        pool.shutdown(wait=finished, cancel_futures=True)
 
 
 def _ignore_interrupts() -> None:
@@ -120,6 +130,11 @@ class Progress:
         if self._bar is not None:
             self._bar.set_postfix_str(note, refresh=False)
             self._bar.update()
+
+    def advance_to(self, count: int) -> None:
+        """`count` are done in all."""
+        if self._bar is not None:
+            self._bar.update(count - self._bar.n)
 
     def close(self) -> None:
         """Leaves the screen clean."""

@@ -7,6 +7,7 @@ entry with the newest state of the whole package (:func:`package_stamp`).
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -27,27 +28,32 @@ def disabled() -> bool:
     return bool(numba.config.DISABLE_JIT)
 
 
-def package_stamp() -> tuple[float, int]:
-    """Newest modification time and total size of the compiled sources of `cacheenv`."""
+@functools.cache
+def _folder_stamp(folder: str) -> tuple[float, int]:
+    """Newest modification time and total size of the Python files of a folder."""
     newest, size = 0.0, 0
-    for folder in ("sim", "envs", "workload"):
-        for entry in os.scandir(PACKAGE_DIRECTORY / folder):
-            if entry.name.endswith(".py"):
-                stat = entry.stat()
-                newest = max(newest, stat.st_mtime)
-                size += stat.st_size
-    policy = (PACKAGE_DIRECTORY / "policy.py").stat()
-    return max(newest, policy.st_mtime), size + policy.st_size
+    for entry in os.scandir(folder):
+        if entry.name.endswith(".py"):
+            stat = entry.stat()
+            newest = max(newest, stat.st_mtime)
+            size += stat.st_size
+    return newest, size
 
 
-_STAMP = package_stamp()
+@functools.cache
+def package_stamp() -> tuple[tuple[float, int], ...]:
+    """State of the folders of `cacheenv` that hold compiled code."""
+    folders = (PACKAGE_DIRECTORY, *(PACKAGE_DIRECTORY / name for name in ("sim", "envs", "workload")))
+    return tuple(_folder_stamp(str(folder)) for folder in folders)
 
 
 def _stamp_cache(dispatcher: Any) -> Any:
-    """Ties a dispatcher's disk cache to the state of the whole package as well as to its own file."""
+    """Ties a dispatcher's disk cache to the whole package and to its own folder, as well as to its own file."""
     cache_file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if cache_file is not None and hasattr(cache_file, "_source_stamp"):
-        cache_file._source_stamp = (cache_file._source_stamp, _STAMP)
+        folder = os.path.dirname(dispatcher.py_func.__code__.co_filename)
+        own = _folder_stamp(folder) if os.path.isdir(folder) else None
+        cache_file._source_stamp = (cache_file._source_stamp, package_stamp(), own)
     return dispatcher
 
 
@@ -71,16 +77,3 @@ def jit_signature(signature: Any, function: Callable[..., Any], options: dict[st
         dispatcher.compile(signature)
         dispatcher.disable_compile()
     return dispatcher
-
-
-def entry_point(dispatcher: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
-    """The compiled function for these argument types, without the dispatcher's type look-up on each call.
-
-    Structured arrays make that look-up cost about 1 us an argument; the environment calls one function with the same
-    types for ever. Falls back to the dispatcher itself where there is nothing compiled.
-    """
-    if disabled():
-        return dispatcher
-    signature = tuple(numba.typeof(argument) for argument in arguments)
-    dispatcher.compile(signature)
-    return dispatcher.overloads[signature].entry_point

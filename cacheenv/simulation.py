@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from cacheenv.config import Scenario, load_scenario
 from cacheenv.metrics import summarize
 from cacheenv.policy import Policy, PolicyBundle, as_bundle, make_policy
-from cacheenv.sim.tables import COMPLETED, STOP_GROW, World
+from cacheenv.sim.tables import COMPLETED, FUTURE, HANDOVER, PREFILLING, QUEUED, STOP_GROW, WAITING, World
 from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE
 from cacheenv.workload import Workload
 from cacheenv.worlds import Worlds
@@ -20,6 +21,14 @@ _TIMES = (
     "arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s "
     "ttft_s tpot_s tbt_p99_s tbt_tail_s e2e_s"
 ).split()
+#: The last state of a request in which a time is not known yet; the other times are known of completed requests.
+_LAST_STATE_BEFORE = {
+    "routed_s": FUTURE,
+    "prefill_start_s": QUEUED,
+    "prefill_end_s": PREFILLING,
+    "transfer_end_s": HANDOVER,
+    "decode_start_s": WAITING,
+}
 _COUNTS = (
     "prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens pulled_tokens migrated_tokens "
     "rework_tokens preemptions migrations prefill_instance decode_instance outcome slo_met counted"
@@ -127,9 +136,7 @@ def drive(worlds: Worlds, index: int, bundle: PolicyBundle) -> int:
     """Runs world `index` to its end under a bundle; returns the stop code."""
     from cacheenv.sim.rollout import HAS_ADMISSION, HAS_CHOICE, HAS_RESCHEDULER, HAS_ROUTER, run
 
-    router = bundle.router or bundle.rescheduler or bundle.admission
-    filler = router.function if router else _never.function
-    functions = [part.function if part else filler for part in _ordered(bundle)]
+    functions = [part.function if part else stand_in() for part in _ordered(bundle)]
     parts = (
         HAS_ROUTER * (bundle.router is not None)
         + HAS_CHOICE * (bundle.decode_choice is not None)
@@ -196,22 +203,17 @@ def request_records(world: World, count: int) -> np.recarray:
     records["counted"] = np.arange(count) >= int(world.config[0].warmup_requests)
     for name in ("prefill_instance", "decode_instance"):
         records[name][~arrived] = -1
-    for name in _TIMES[1:]:  # times that were never written are exactly 0, which no reached one past arrival is
-        records[name][_not_reached(records, name, arrived)] = np.nan
-    return records
-
-
-def _not_reached(records: np.recarray, name: str, arrived: np.ndarray) -> np.ndarray:
-    """Rows in which a time was not reached."""
     routed = arrived & (records["prefill_instance"] >= 0)
+    decoded = routed & (records["output_tokens"] > 1)
     completed = records["outcome"] == COMPLETED
-    if name == "routed_s":
-        return ~(arrived & (records["outcome"] != 3))
-    if name in ("prefill_start_s", "prefill_end_s", "ttft_s"):
-        return ~routed | (records["prefill_start_s" if name == "prefill_start_s" else "prefill_end_s"] <= 0.0)
-    if name in ("transfer_end_s", "decode_start_s"):
-        return ~routed | (records["output_tokens"] <= 1) | (records[name] <= 0.0)
-    return ~completed
+    for name in _TIMES[1:]:
+        if name in _LAST_STATE_BEFORE:
+            passed = decoded if name in ("transfer_end_s", "decode_start_s") else routed
+            reached = passed & (source["state"] > _LAST_STATE_BEFORE[name])
+        else:
+            reached = completed
+        records[name][~reached] = np.nan
+    return records
 
 
 def instance_totals(world: World) -> np.recarray:
@@ -229,28 +231,9 @@ def instance_totals(world: World) -> np.recarray:
     return rows
 
 
-def _make_never() -> Policy:
-    from cacheenv.policy import policy
-
-    @policy(name="never")
-    def never(view, rng, params):
-        """Stands in where a part is absent; it is never called."""
-        return 0
+@functools.cache
+def stand_in() -> Any:
+    """A compiled policy function for parts that are absent; it is never called."""
+    from cacheenv.sim.stand_in import never
 
     return never
-
-
-class _Lazy:
-    """Compiles the stand-in policy when it is first needed."""
-
-    _policy: Policy | None = None
-
-    @property
-    def function(self) -> Any:
-        if self._policy is None:
-            type(self)._policy = _make_never()
-        assert self._policy is not None
-        return self._policy.function
-
-
-_never = _Lazy()

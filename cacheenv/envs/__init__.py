@@ -1,0 +1,1 @@
+"""The Gymnasium environments: `CacheEnv`, its batched form `CacheVectorEnv`, and their registration."""

@@ -1,0 +1,201 @@
+"""The Gymnasium environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from cacheenv.config import Scenario
+from cacheenv.envs.core import Core
+from cacheenv.envs.render import render_ansi, render_rgb
+from cacheenv.errors import InputError, suggestion
+from cacheenv.policy import View
+from cacheenv.sim.tables import STOP_DONE, STOP_HORIZON
+from cacheenv.simulation import Result, collect
+
+RESET_OPTIONS = ("episode_seed", "workload")
+
+
+def check_options(options: Mapping[str, Any] | None, known: tuple[str, ...] = RESET_OPTIONS) -> dict[str, Any]:
+    """Reset options; an unknown one is an :class:`InputError`."""
+    for key in options or {}:
+        if key not in known:
+            raise InputError(f"reset options: unknown key '{key}'{suggestion(key, known)}; known: {', '.join(known)}")
+    return dict(options or {})
+
+
+class CacheEnv(gym.Env[Any, Any]):
+    """A prefill/decode-disaggregated serving cluster; see `docs/environment.md`.
+
+    Args:
+        routes: Whether the agent decides arrivals (set by the registered id).
+        moves: Whether the agent decides rescheduling ticks (set by the registered id).
+        scenario: Name, YAML path, mapping or :class:`cacheenv.config.Scenario`.
+        overrides: Changes to the scenario, nested or with dotted keys.
+        action_format: `joint` (Discrete) or `factored` (MultiDiscrete).
+        observation: `flat` (Box) or `dict` (one Box for each table).
+        reward: `slo`, `latency` or `shaped`; None for the scenario's.
+        horizon_s: Simulated seconds after which an episode is truncated; None for the scenario's.
+        render_mode: None, `ansi` or `rgb_array`.
+
+    Raises:
+        InputError: For an unknown scenario, key or choice; the message names the place.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}
+
+    def __init__(
+        self,
+        routes: bool = True,
+        moves: bool = True,
+        scenario: str | Mapping[str, Any] | Scenario = "kimi-chat",
+        overrides: Mapping[str, Any] | None = None,
+        action_format: str = "joint",
+        observation: str = "flat",
+        reward: str | None = None,
+        horizon_s: float | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise InputError(f"render_mode: expected None, 'ansi' or 'rgb_array', got {render_mode!r}")
+        self.render_mode = render_mode
+        self.core = Core(
+            1,
+            routes=routes,
+            moves=moves,
+            scenario=scenario,
+            overrides=overrides,
+            action_format=action_format,
+            observation=observation,
+            reward=reward,
+            horizon_s=horizon_s,
+        )
+        self.action_space = self.core.codec.space()
+        self.observation_space = self.core.observation_space()
+        self.episode_seed: int | None = None
+        self._joint = not self.core.codec.factored
+        self._flat = observation == "flat"
+        self._features = len(self.core.rows)
+        self._actions = np.zeros(1, np.int64)
+        self._mask = np.ones(self.core.codec.joint_count, np.bool_)
+        self._step = self.core.steps[0]
+        self._run = self.core.run
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode.
+
+        Args:
+            seed: Seeds the stream that episode seeds are drawn from; None continues it.
+            options: `episode_seed` fixes the seed of this one episode (as in `simulate(seed=...)`); `workload` replaces
+                its requests.
+        """
+        super().reset(seed=seed)
+        given = check_options(options)
+        drawn = int(self.np_random.integers(2**62))
+        self.episode_seed = int(given.get("episode_seed", drawn))
+        self.core.begin(0, self.episode_seed, given.get("workload"))
+        observation = self._advance()
+        self.core.opened(0)
+        return observation, self._info(False)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Carries the action out and runs to the next decision."""
+        if self.episode_seed is None:
+            raise gym.error.ResetNeeded("call reset() before step()")
+        step = self._step
+        self._actions[0] = int(action) if self._joint else self.core.codec.joint(action, int(step.stop))
+        step.phase = 0
+        observation = self._advance()
+        stop = int(step.stop)
+        return observation, float(step.reward), stop == STOP_DONE, stop == STOP_HORIZON, self._info(True)
+
+    def _advance(self) -> Any:
+        flat = np.empty((1, self._features), np.float32)
+        mask = np.empty((1, self._mask.shape[0]), np.bool_)
+        self._run(0, 1, self._actions, flat, mask)
+        self._mask = mask[0]
+        return flat[0] if self._flat else self.core.shape_observation(flat[0])
+
+    def _info(self, stepped: bool) -> dict[str, Any]:
+        step = self._step
+        info: dict[str, Any] = {
+            "action_mask": self.action_masks().view(np.int8),
+            "dt": float(step.dt) if stepped else 0.0,
+            "invalid_action": bool(step.invalid) if stepped else False,
+        }
+        if stepped and step.stop in (STOP_DONE, STOP_HORIZON):
+            info.update(self.core.summary(0))
+        return info
+
+    # -- beyond the Gymnasium interface ----------------------------------------------------------------------------
+
+    def action_masks(self) -> np.ndarray:
+        """Legal actions: bool array over the joint actions, or over the parts (length `sum(nvec)`)."""
+        if self._joint:
+            return self._mask.copy()
+        return self.core.codec.factored_mask(self._mask, int(self._step.stop))
+
+    @property
+    def view(self) -> View:
+        """The view of the present decision in physical units (read only)."""
+        return self.core.worlds.view(0)
+
+    @property
+    def decision(self) -> int:
+        """`DECISION_ROUTE`, `DECISION_MIGRATE`, or another number when the episode is over."""
+        return int(self._step.stop)
+
+    def encode_action(self, **parts: Any) -> Any:
+        """An element of the action space from its parts; see :meth:`cacheenv.envs.actions.ActionCodec.encode`."""
+        return self.core.codec.encode(**parts)
+
+    def decode_action(self, action: Any) -> dict[str, Any]:
+        """The parts of an action at the present decision."""
+        return self.core.codec.decode(action, self.decision)
+
+    def result(self) -> Result:
+        """Records and summary of the episode so far."""
+        return collect(self.core.worlds, 0, "env", self.episode_seed or 0)
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that the episode and the seeding depend on; see :meth:`set_state`."""
+        return {
+            "tables": self.core.worlds.get_state(0),
+            "workload": self.core.worlds.workloads[0],
+            "step": self.core.steps.copy(),
+            "mask": self._mask.copy(),
+            "episode_seed": self.episode_seed,
+            "np_random": self.np_random.bit_generator.state,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continues exactly from a state of this or another environment with the same arguments."""
+        self.core.worlds.set_state(0, state["tables"], state["workload"])
+        self.core.worlds.workloads[0] = state["workload"]
+        self.core.steps[:] = state["step"]
+        self._mask = state["mask"].copy()
+        self.episode_seed = state["episode_seed"]
+        self.np_random.bit_generator.state = state["np_random"]
+
+    def render(self) -> Any:
+        """A table of the instances as text (`ansi`) or as a picture (`rgb_array`)."""
+        if self.render_mode is None or self.episode_seed is None:
+            return None
+        if self.render_mode == "ansi":
+            return render_ansi(self.view)
+        return render_rgb(self.view)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickles the arguments and the state; the compiled functions are bound again on loading."""
+        state = dict(self.__dict__)
+        for name in ("_step", "_run"):
+            state.pop(name)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._step = self.core.steps[0]
+        self._run = self.core.run

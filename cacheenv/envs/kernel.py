@@ -1,0 +1,148 @@
+"""The compiled step: carries actions out, runs to the next decisions, fills observations, masks and rewards.
+
+One call steps a range of worlds; the single environment is the range of one. A world whose pools are exhausted stops
+the call (`STEP_GROW`); the caller grows the pools and calls again, and worlds that are done are passed over.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from cacheenv.envs.features import fill_observation
+from cacheenv.sim.engine import apply_move, apply_route
+from cacheenv.sim.jit import HOT_OPTIONS, inner, jit_signature
+from cacheenv.sim.masks import migrate_mask, route_mask
+from cacheenv.sim.policy_type import POLICY_TYPE, STACKED_VIEW_TYPE
+from cacheenv.sim.rollout import STACKED_WORLD_TYPE, advance_with_policies
+from cacheenv.sim.tables import STOP_GROW, world_at
+from cacheenv.sim.view_slice import view_at
+from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE, record
+
+PHASE_ACT, PHASE_RUN, PHASE_DONE = range(3)
+STEP_OK, STEP_GROW = 0, 1
+
+REWARD_SLO, REWARD_LATENCY, REWARD_SHAPED = range(3)
+SHAPED_PER_S = 0.01  # dense term of the shaped reward: price of a request-second in the system
+
+STEP = record(
+    [("reward", "f8"), ("dt", "f8"), ("previous_s", "f8"), ("previous_integral_s", "f8")]
+    + [
+        (name, "i8")
+        for name in "phase stop invalid previous_met previous_violated previous_rejected steps".split()
+    ]
+)
+SETTINGS = record(
+    [("violation", "f8"), ("rejection", "f8")]
+    + [(name, "i8") for name in "parts tables routes moves reward".split()]
+)
+
+
+def allocate_steps(worlds: int) -> np.recarray:
+    """Step records of `worlds` worlds, shape (worlds,)."""
+    return np.zeros(worlds, STEP).view(np.recarray)
+
+
+@inner
+def _act(w, view, step, action, settings):
+    """Carries out the action of the decision at which the world stopped."""
+    legal = True
+    if step.stop == DECISION_ROUTE:
+        if settings.routes == 0 or action >= settings.routes:
+            action = -1
+        legal = apply_route(w, view, action)
+    elif step.stop == DECISION_MIGRATE:
+        action -= settings.routes
+        if action < 0:
+            action = -1
+        legal = apply_move(w, view, action)
+    step.invalid = 0 if legal else 1
+    step.steps += 1
+
+
+@inner
+def _reward(w, step, settings):
+    """Reward since the last decision; sums over an episode do not depend on where the decisions were."""
+    state = w.state[0]
+    met = state.met - step.previous_met
+    violated = state.violated - step.previous_violated
+    rejected = state.rejected - step.previous_rejected
+    request_s = state.integral_s - step.previous_integral_s
+    step.previous_met = state.met
+    step.previous_violated = state.violated
+    step.previous_rejected = state.rejected
+    step.previous_integral_s = state.integral_s
+    step.dt = state.now_s - step.previous_s
+    step.previous_s = state.now_s
+    objective = met - settings.violation * violated - settings.rejection * rejected
+    if settings.reward == REWARD_SLO:
+        step.reward = objective
+    elif settings.reward == REWARD_LATENCY:
+        step.reward = -request_s
+    else:
+        step.reward = objective - SHAPED_PER_S * request_s
+
+
+@inner
+def _fill_mask(view, stop, mask, settings):
+    routes = settings.routes
+    if stop == DECISION_ROUTE:
+        route_mask(view, mask[:routes])
+        for at in range(routes, routes + settings.moves):
+            mask[at] = False
+    elif stop == DECISION_MIGRATE:
+        for at in range(routes):
+            mask[at] = False
+        migrate_mask(view, mask[routes:])
+    else:  # nothing is left to decide: the last action (reject or stay) is as good as any
+        for at in range(routes + settings.moves - 1):
+            mask[at] = False
+        mask[routes + settings.moves - 1] = True
+
+
+def _step_worlds(
+    worlds, views, workload_of, first, last, actions, steps, observations, masks, scale, settings_table,
+    router, choice, admission, rescheduler,
+):  # fmt: skip
+    settings = settings_table[0]
+    for n in range(first, last):
+        step = steps[n]
+        if step.phase == PHASE_DONE:
+            continue
+        w = world_at(worlds, workload_of, n)
+        view = view_at(views, n)
+        if step.phase == PHASE_ACT:
+            _act(w, view, step, actions[n], settings)
+            step.phase = PHASE_RUN
+        stop = advance_with_policies(w, view, router, choice, admission, rescheduler, settings.parts)
+        if stop == STOP_GROW:
+            return STEP_GROW
+        step.stop = stop
+        step.phase = PHASE_DONE
+        _reward(w, step, settings)
+        fill_observation(view, scale, settings.tables, observations[n])
+        _fill_mask(view, stop, masks[n], settings)
+    return STEP_OK
+
+
+_INT = numba.types.int64
+STEP_SIGNATURE = _INT(
+    STACKED_WORLD_TYPE,
+    STACKED_VIEW_TYPE,
+    _INT[::1],
+    _INT,
+    _INT,
+    _INT[::1],
+    numba.typeof(allocate_steps(1)),
+    numba.types.float32[:, ::1],
+    numba.types.boolean[:, ::1],
+    numba.types.float64[::1],
+    numba.typeof(np.zeros(1, SETTINGS).view(np.recarray)),
+    POLICY_TYPE,
+    POLICY_TYPE,
+    POLICY_TYPE,
+    POLICY_TYPE,
+)
+step_worlds = jit_signature(STEP_SIGNATURE, _step_worlds, HOT_OPTIONS)
+#: Without the dispatcher's look-up of argument types, which costs more than a step.
+step_entry = step_worlds.overloads[STEP_SIGNATURE.args].entry_point if hasattr(step_worlds, "overloads") else step_worlds

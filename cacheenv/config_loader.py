@@ -252,7 +252,8 @@ def build(schema: type[Any], tree: Any, place: str = "") -> Any:
         name = f"{place}.{key}" if place else str(key)
         if key not in fields:
             inside = f" in {place}" if place else ""
-            hint = suggestion(key, fields) or f"; known{inside}: {', '.join(fields)}"
+            begun = [field for field in fields if field.startswith(str(key))]
+            hint = suggestion(begun[0] if begun else key, fields) or f"; known{inside}: {', '.join(fields)}"
             raise ConfigError(f"unknown key {name}{hint}", name)
         section = fields[key].metadata.get("section")
         values[key] = build(section, value, name) if section else fields[key].metadata["rule"].check(value, name)

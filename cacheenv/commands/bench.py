@@ -17,7 +17,7 @@ from cacheenv.commands.arguments import (
     plan,
     positive_number,
 )
-from cacheenv.commands.execute import Progress, run_tasks, warm_up
+from cacheenv.commands.execute import Progress, Runner, warm_up
 from cacheenv.commands.report import (
     bench_table,
     bench_title,
@@ -79,10 +79,11 @@ def _compute(missing: Sequence[Any], store: ResultStore, arguments: argparse.Nam
     try:
         warm_up(tasks)
         progress = Progress(len(tasks), "bench", arguments.json)
-        for position, summary in run_tasks(tasks, arguments.jobs):
-            entry, seed, identity = missing[position]
-            store.add({**identity, **summary})
-            progress.advance(f"{entry.policy} on {entry.base.name}, seed {seed}")
+        with Runner(arguments.jobs) as runner:
+            for position, summary in runner.run(tasks):
+                entry, seed, identity = missing[position]
+                store.add({**identity, **summary})
+                progress.advance(f"{entry.policy} on {entry.base.name}, seed {seed}")
     except KeyboardInterrupt:
         kept = "nothing is kept without --out"
         if store.folder is not None:

@@ -24,7 +24,7 @@ from cacheenv.commands.arguments import (
     plan,
     positive_number,
 )
-from cacheenv.commands.execute import Progress, run_tasks, warm_up
+from cacheenv.commands.execute import Progress, Runner, warm_up
 from cacheenv.commands.report import align, csv_text, number, versions, yaml_text
 from cacheenv.commands.store import ResultStore, json_ready
 from cacheenv.config import TRACE_KIND, Scenario
@@ -153,32 +153,27 @@ def natural_rate(scenario: Scenario) -> float:
 
 
 def _search(searches: Sequence[Search], store: ResultStore, arguments: argparse.Namespace) -> None:
+    """Rounds: every unfinished search asks for one rate, all seeds of all of them run together."""
     progress, warm = Progress(len(searches), "goodput", arguments.json), False
-    done: set[int] = set()
     try:
-        while len(done) < len(searches):
-            rates = {number: search.next_rate() for number, search in enumerate(searches)}
-            for position, rate in rates.items():
-                if rate is None and position not in done:
-                    done.add(position)
-                    progress.advance(searches[position].entry.policy)
-            cells = [
-                (position, searches[position].entry.identity(seed, rate), searches[position].entry, rate, seed)
-                for position, rate in rates.items()
-                if rate is not None
-                for seed in range(arguments.seeds)
-            ]
-            missing = [cell for cell in cells if store.get(cell[1]) is None]
-            tasks = [entry.task(seed, rate) for _, _, entry, rate, seed in missing]
-            if tasks and not warm:
-                warm_up(tasks)
-                warm = True
-            for index, summary in run_tasks(tasks, arguments.jobs):
-                store.add({**missing[index][1], "slo_attainment": summary["slo_attainment"]})
-            for position, rate in rates.items():
-                if rate is not None:
-                    values = [store.get(cell[1]) for cell in cells if cell[0] == position]
-                    searches[position].learn(rate, statistics.fmean(_attainment(row) for row in values))
+        with Runner(arguments.jobs) as runner:
+            while True:
+                asked = [(search, rate) for search in searches if (rate := search.next_rate()) is not None]
+                progress.advance_to(len(searches) - len(asked))
+                if not asked:
+                    return
+                cells = [(search.entry, rate, seed) for search, rate in asked for seed in range(arguments.seeds)]
+                missing = [cell for cell in cells if store.get(cell[0].identity(cell[2], cell[1])) is None]
+                tasks = [entry.task(seed, rate) for entry, rate, seed in missing]
+                if tasks and not warm:
+                    warm_up(tasks)
+                    warm = True
+                for position, summary in runner.run(tasks):
+                    entry, rate, seed = missing[position]
+                    store.add({**entry.identity(seed, rate), "slo_attainment": summary["slo_attainment"]})
+                for search, rate in asked:
+                    rows = [store.get(search.entry.identity(seed, rate)) for seed in range(arguments.seeds)]
+                    search.learn(rate, statistics.fmean(_attainment(row) for row in rows))
     finally:
         progress.close()
 

@@ -1,0 +1,477 @@
+"""The command line: results, resuming, and each kind of bad input as one line and exit status 2."""
+
+import csv
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from cacheenv.cli import main
+from cacheenv.commands import arguments, execute, store
+from cacheenv.commands.goodput import Search, natural_rate
+from cacheenv.config import load_scenario
+from cacheenv.metrics import METRICS
+
+TINY = [
+    "--set", "workload.requests=30", "--set", "cluster.prefill.count=2", "--set", "cluster.decode.count=2",
+]  # fmt: skip
+TRACE_LINES = [
+    '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}',
+    '{"timestamp": 1000, "input_length": 1024, "output_length": 7, "hash_ids": [1, 3]}',
+    '{"timestamp": 4000, "input_length": 700, "output_length": 9, "hash_ids": [1, 4]}',
+]
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "small.jsonl"
+    path.write_text("\n".join(TRACE_LINES) + "\n")
+    return path
+
+
+class FakeRuns:
+    """Stands in for the simulator: a summary that depends on the task only."""
+
+    def __init__(self):
+        self.tasks = []
+        self.interrupt_at = None
+        self.capacity_rps = {}
+
+    def __call__(self, task):
+        if self.interrupt_at is not None and len(self.tasks) == self.interrupt_at:
+            raise KeyboardInterrupt
+        self.tasks.append(task)
+        value = len(task.policy) + 10.0 * task.seed
+        summary = {name: 7 if unit == "count" else value for name, (unit, _) in METRICS.items()}
+        capacity = self.capacity_rps.get(task.policy, 3.0)
+        attainment = 1.0 if natural_rate(task.scenario) <= capacity else 0.5
+        return {**summary, "slo_attainment": attainment, "tpot_mean_s": math.nan, "rejected": 0}
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    runs = FakeRuns()
+    monkeypatch.setattr(execute, "simulate_summary", runs)
+    monkeypatch.setattr("cacheenv.commands.bench.warm_up", lambda tasks: None)
+    monkeypatch.setattr("cacheenv.commands.goodput.warm_up", lambda tasks: None)
+    return runs
+
+
+def ok(capsys, *argv):
+    assert main(list(map(str, argv))) == 0
+    return capsys.readouterr()
+
+
+def refused(capsys, *argv):
+    assert main(list(map(str, argv))) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("cacheenv: error: ")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+BENCH = ["bench", "--policies", "random,round_robin", "--seeds", "2"]
+
+
+# ---- bench
+
+
+def test_bench_prints_a_table_with_units_and_seeds(fake, capsys):
+    out = ok(capsys, *BENCH).out
+    assert "mean ± standard deviation over 2 seeds" in out
+    for word in ("random", "round_robin", "TTFT mean", "[s]", "[ms]", "[% tokens]", "[req/s]"):
+        assert word in out
+    assert "11.0 ± 7.1" in out  # random: 6 and 16
+    assert "nan" not in out
+    assert len(fake.tasks) == 4
+
+
+def test_bench_writes_all_files(fake, capsys, tmp_path):
+    ok(capsys, *BENCH, "--out", tmp_path)
+    rows = list(csv.DictReader((tmp_path / "results.csv").read_text().splitlines()))
+    assert [(row["policy"], row["seed"]) for row in rows] == [
+        ("random", "0"), ("random", "1"), ("round_robin", "0"), ("round_robin", "1"),
+    ]  # fmt: skip
+    assert rows[0]["tpot_mean_s"] == ""
+    assert list(rows[0]) == ["scenario", "policy", "seed", *METRICS]
+    document = json.loads((tmp_path / "results.json").read_text())
+    assert document["results"][0]["tpot_mean_s"] is None
+    config = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert load_scenario(config["scenarios"]["kimi-chat"]) == load_scenario("kimi-chat")
+    assert config["seeds"] == [0, 1]
+    assert {"python", "numpy", "cacheenv"} <= set(config["versions"])
+    assert (tmp_path / "bench-kimi-chat.png").read_bytes().startswith(b"\x89PNG")
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 4
+
+
+def test_bench_without_matplotlib_still_works(fake, capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    said = ok(capsys, *BENCH, "--out", tmp_path)
+    assert "no plots" in said.err
+    assert (tmp_path / "results.csv").exists()
+
+
+def test_json_is_one_document_and_nothing_else(fake, capsys):
+    said = ok(capsys, *BENCH, "--json")
+    document = json.loads(said.out, parse_constant=lambda name: pytest.fail(name))
+    assert set(document) == {"results", "config", "version"}
+    assert list(document["results"][0]) == ["scenario", "policy", "seed", *METRICS]
+    assert said.err == ""
+
+
+def test_several_scenarios_each_get_a_table(fake, capsys):
+    out = ok(capsys, "bench", "--policies", "random", "--scenario", "reasoning", "--scenario", "long-context").out
+    assert "reasoning: 2P+4D" in out
+    assert "long-context: 3P+2D" in out
+
+
+def test_rate_and_set_reach_the_scenario(fake, capsys, trace):
+    ok(capsys, "bench", "--policies", "random", "--seeds", 1, "--rate", 2.5, "--set", "cluster.prefill.count=3")
+    assert fake.tasks[0].scenario.workload.rate_rps == 2.5
+    assert fake.tasks[0].scenario.cluster.prefill.count == 3
+    ok(capsys, "bench", "--policies", "random", "--seeds", 1, "--rate", 1, "--trace", trace)
+    scenario = fake.tasks[1].scenario
+    assert scenario.name == "small"
+    assert scenario.make_workload().requests["arrival_s"][-1] == pytest.approx(2.0)  # 2 gaps at 1 request/s
+    assert natural_rate(scenario) == pytest.approx(1.0)
+
+
+def test_trace_on_the_cluster_of_a_config(fake, capsys, trace, tmp_path):
+    config = tmp_path / "cluster.yaml"
+    config.write_text("cluster: {prefill: {count: 5}}\nslo: {ttft_s: 1.5}\n")
+    ok(capsys, "bench", "--policies", "random", "--seeds", 1, "--trace", trace, "--config", config)
+    scenario = fake.tasks[0].scenario
+    assert (scenario.cluster.prefill.count, scenario.slo.ttft_s, scenario.workload.kind) == (5, 1.5, "mooncake")
+
+
+def test_needs_of_a_policy_are_applied_and_stated(fake, capsys):
+    out = ok(capsys, "bench", "--policies", "random,sglang", "--seeds", 1).out
+    assert "sglang*" in out
+    assert "* sglang ran with" in out
+    assert "cluster.prefill.queue=lpm" in out
+    assert not fake.tasks[1].common_cluster
+    out = ok(capsys, "bench", "--policies", "random,sglang", "--seeds", 1, "--common-cluster").out
+    assert "*" not in out
+    assert fake.tasks[3].common_cluster
+
+
+def test_default_policies_exist_and_reschedulers_join_where_the_scenario_has_one(fake, capsys):
+    ok(capsys, "bench", "--seeds", 1)
+    assert [task.policy for task in fake.tasks] == list(arguments.DEFAULT_ROUTERS)
+    fake.tasks.clear()
+    ok(capsys, "bench", "--seeds", 1, "--scenario", "reasoning")
+    assert {"least_backlog+star", "least_backlog+llumnix"} <= {task.policy for task in fake.tasks}
+
+
+def test_names_with_parameters_may_hold_commas():
+    assert arguments.split_names("a, b(x=1,y=2)+c,d") == ["a", "b(x=1,y=2)+c", "d"]
+
+
+# ---- resuming
+
+
+def test_an_interrupted_bench_goes_on_where_it_stopped(fake, capsys, tmp_path):
+    ok(capsys, *BENCH, "--out", tmp_path / "whole")
+    fake.tasks.clear()
+    fake.interrupt_at = 3
+    assert main([*BENCH, "--out", str(tmp_path / "cut")]) == 130
+    said = capsys.readouterr()
+    assert "interrupted; finished results are in" in said.err
+    assert "the same command goes on" in said.err
+    assert len((tmp_path / "cut" / "results.jsonl").read_text().splitlines()) == 3
+    fake.interrupt_at = None
+    fake.tasks.clear()
+    said = ok(capsys, *BENCH, "--out", tmp_path / "cut")
+    assert "3 of 4 results are in" in said.err
+    assert [(task.policy, task.seed) for task in fake.tasks] == [("round_robin", 1)]
+    for name in ("results.csv", "results.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_an_interruption_without_out_says_that_nothing_is_kept(fake, capsys):
+    fake.interrupt_at = 0
+    assert main(BENCH) == 130
+    assert "nothing is kept without --out" in capsys.readouterr().err
+
+
+def test_more_seeds_and_policies_only_add(fake, capsys, tmp_path):
+    ok(capsys, *BENCH, "--out", tmp_path)
+    fake.tasks.clear()
+    ok(capsys, "bench", "--policies", "random,least_requests", "--seeds", 3, "--out", tmp_path)
+    assert [(task.policy, task.seed) for task in fake.tasks] == [
+        ("random", 2), ("least_requests", 0), ("least_requests", 1), ("least_requests", 2),
+    ]  # fmt: skip
+
+
+def test_half_a_last_line_is_dropped_and_computed_again(fake, capsys, tmp_path):
+    ok(capsys, *BENCH, "--out", tmp_path)
+    path = tmp_path / "results.jsonl"
+    content = path.read_text()
+    path.write_text(content[:-100])
+    fake.tasks.clear()
+    ok(capsys, *BENCH, "--out", tmp_path)
+    assert [(task.policy, task.seed) for task in fake.tasks] == [("round_robin", 1)]
+    assert path.read_text() == content
+
+
+def test_a_last_line_that_lacks_only_its_end_is_kept(fake, capsys, tmp_path):
+    ok(capsys, *BENCH, "--out", tmp_path)
+    path = tmp_path / "results.jsonl"
+    content = path.read_text()
+    path.write_text(content[:-1])
+    fake.tasks.clear()
+    ok(capsys, *BENCH, "--out", tmp_path)
+    assert not fake.tasks
+    assert path.read_text() == content
+
+
+def test_results_of_another_program_are_computed_again(fake, capsys, tmp_path, monkeypatch):
+    ok(capsys, *BENCH, "--out", tmp_path)
+    monkeypatch.setattr(store, "_sources_digest", lambda: "other")
+    fake.tasks.clear()
+    ok(capsys, *BENCH, "--out", tmp_path)
+    assert len(fake.tasks) == 4
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 8
+
+
+def test_another_configuration_is_refused_and_fresh_sets_the_old_one_aside(fake, capsys, tmp_path):
+    ok(capsys, *BENCH, "--out", tmp_path)
+    before = (tmp_path / "results.jsonl").read_bytes()
+    changed = [*BENCH, "--out", tmp_path, "--set", "slo.ttft_s=3.0"]
+    assert "with another configuration" in refused(capsys, *changed)
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+    ok(capsys, *changed, "--fresh")
+    assert (tmp_path / "results.jsonl.1").read_bytes() == before
+    assert (tmp_path / "results.csv.1").exists()
+    assert (tmp_path / "bench-kimi-chat.png.1").exists()
+    ok(capsys, *changed, "--fresh")
+    assert (tmp_path / "results.jsonl.1").read_bytes() == before
+    assert (tmp_path / "results.jsonl.2").exists()
+
+
+def test_a_changed_trace_is_another_configuration(fake, capsys, tmp_path, trace):
+    ok(capsys, *BENCH, "--trace", trace, "--out", tmp_path / "out")
+    trace.write_text(TRACE_LINES[0] + "\n")
+    assert "another configuration" in refused(capsys, *BENCH, "--trace", trace, "--out", tmp_path / "out")
+
+
+def test_files_of_others_are_never_overwritten(fake, capsys, tmp_path):
+    (tmp_path / "results.csv").write_text("mine")
+    assert "results.csv exists" in refused(capsys, *BENCH, "--out", tmp_path)
+    assert (tmp_path / "results.csv").read_text() == "mine"
+    assert not fake.tasks
+
+
+def test_a_broken_record_is_refused_with_its_line(fake, capsys, tmp_path):
+    ok(capsys, *BENCH, "--out", tmp_path)
+    path = tmp_path / "results.jsonl"
+    path.write_text("not json\n" + path.read_text())
+    assert "line 1: not a result row" in refused(capsys, *BENCH, "--out", tmp_path)
+
+
+def test_out_that_is_a_file_or_cannot_be_made(fake, capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "expected a folder" in refused(capsys, *BENCH, "--out", tmp_path / "file")
+    assert "Not a directory" in refused(capsys, *BENCH, "--out", tmp_path / "file" / "deeper")
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("argv", "part"),
+    [
+        ([], "required"),
+        (["benhc"], "invalid choice: 'benhc'"),
+        (["bench", "--polices", "random"], "unrecognized arguments: --polices"),
+        (["bench", "--policies", "mooncak"], "did you mean 'mooncake'"),
+        (["bench", "--policies", "random,random"], "'random' is given twice"),
+        (["bench", "--policies", "random,,mooncake"], "expected names separated by commas"),
+        (["bench", "--policies", ""], "expected names separated by commas"),
+        (["bench", "--policies", "random+round_robin"], "is a router"),
+        (["bench", "--policies", "random(x=1)"], "unknown parameter 'x'"),
+        (["bench", "--policies", "random/random/random"], "at most one '/'"),
+        (["bench", "--policies", "agent:nowhere"], "agent"),
+        (["bench", "--seeds", "0"], "expected an integer >= 1, got '0'"),
+        (["bench", "--seeds", "two"], "expected an integer >= 1, got 'two'"),
+        (["bench", "--jobs", "-1"], "expected an integer >= 1, got '-1'"),
+        (["bench", "--rate", "0"], "expected a number > 0, got '0'"),
+        (["bench", "--rate", "nan"], "expected a number > 0, got 'nan'"),
+        (["bench", "--scenario", "kimi-chatt"], "did you mean 'kimi-chat'"),
+        (["bench", "--scenario", "kimi-chat", "--scenario", "kimi-chat"], "two scenarios are named 'kimi-chat'"),
+        (["bench", "--scenario", "kimi-chat", "--trace", "x.jsonl"], "not both"),
+        (["bench", "--scenario", "kimi-chat", "--config", "x.yaml"], "not both"),
+        (["bench", "--trace", "nowhere.jsonl"], "--trace nowhere.jsonl: no such file"),
+        (["bench", "--config", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+        (["bench", "--set", "workload.rate_rps"], "expected dotted.key=value"),
+        (["bench", "--set", "workload.rate_rps=1e-3"], "write 1.0e-3"),
+        (["bench", "--set", "workload.rate=3"], "did you mean 'rate_rps'"),
+        (["bench", "--set", "slo.ttft_s=1", "--set", "slo.ttft_s=2"], "given twice"),
+        (["goodput", "--target", "0"], "expected a number > 0 and <= 1"),
+        (["goodput", "--tolerance", "x"], "expected a number > 0 and <= 1"),
+        (["goodput", "--set", "slo.ttft_s=null", "--set", "slo.tbt_tail_s=null"], "no SLO is set"),
+        (["trace"], "FILE"),
+        (["trace", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["trace", "x.jsonl", "--start", "-1"], "-1"),
+        (["scenarios"], "ACTION"),
+        (["scenarios", "show", "nothing"], "unknown scenario 'nothing'"),
+        (["scenarios", "validate", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+        (["scenarios", "show", "kimi-chat", "--set", "slo.ttft=3"], "did you mean 'ttft_s'"),
+    ],
+)
+def test_bad_arguments(fake, capsys, argv, part):
+    assert part in refused(capsys, *argv)
+    assert not fake.tasks
+
+
+def test_all_requests_at_once_have_no_rate_to_change(fake, capsys, tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text(TRACE_LINES[0] + "\n" + TRACE_LINES[0] + "\n")
+    assert "arrive at once" in refused(capsys, *BENCH, "--trace", path, "--rate", 1)
+
+
+def test_bad_traces_name_file_and_line(fake, capsys, tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_text(TRACE_LINES[0] + "\n{oops\n")
+    for command in (["trace", path], [*BENCH, "--trace", path, "--rate", 1]):
+        said = refused(capsys, *command)
+        assert "bad.jsonl" in said
+        assert "2" in said
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["bench", "--help"], ["goodput", "--help"], ["trace", "--help"]])
+def test_help(capsys, argv):
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert caught.value.code == 0
+    assert "usage: cacheenv" in capsys.readouterr().out
+
+
+# ---- goodput
+
+
+def test_goodput_finds_the_rate_between_good_and_bad(fake, capsys, tmp_path):
+    fake.capacity_rps = {"random": 3.3, "round_robin": 12.0}
+    command = ["goodput", "--policies", "random,round_robin", "--out", tmp_path, "--tolerance", 0.01]
+    document = json.loads(ok(capsys, *command, "--json").out)
+    for row in document["results"]:
+        capacity = fake.capacity_rps[row["policy"]]
+        assert row["sustainable_rps"] <= capacity < row["bracket_high_rps"]
+        assert row["bracket_high_rps"] - row["sustainable_rps"] <= 0.01 * capacity
+        assert row["attainment"] == 1.0
+    count = len(fake.tasks)
+    out = ok(capsys, *command).out
+    assert len(fake.tasks) == count  # all from the record
+    assert "sustainable [req/s]" in out
+    assert {"goodput.csv", "goodput.json", "goodput_config.yaml"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_goodput_resumes(fake, capsys, tmp_path):
+    command = ["goodput", "--policies", "random", "--out", str(tmp_path)]
+    fake.interrupt_at = 2
+    assert main(command) == 130
+    assert "finished simulations are in" in capsys.readouterr().err
+    fake.interrupt_at = None
+    fake.tasks.clear()
+    first = ok(capsys, *command).out
+    resumed = len(fake.tasks)
+    fake.tasks.clear()
+    again = ok(capsys, *command[:3]).out
+    assert len(fake.tasks) == resumed + 2
+    assert first.split("\n\n")[0] == again.split("\n\n")[0]
+
+
+def test_goodput_at_the_ends_of_the_search(fake, capsys):
+    fake.capacity_rps = {"random": 0.0, "round_robin": 1e9}
+    rows = json.loads(ok(capsys, "goodput", "--policies", "random,round_robin", "--json").out)["results"]
+    assert (rows[0]["sustainable_rps"], rows[0]["attainment"]) == (0.0, None)
+    assert rows[1]["bracket_high_rps"] is None
+
+
+def test_search_asks_for_no_rate_twice():
+    search = Search(entry=None, start_rps=4.0, target=0.9, tolerance=0.02)
+    asked = []
+    while (rate := search.next_rate()) is not None:
+        asked.append(rate)
+        search.learn(rate, 1.0 if rate <= 2.7 else 0.0)
+    assert len(asked) == len(set(asked))
+    assert search.low_rps <= 2.7 < search.high_rps <= 1.02 * search.low_rps
+
+
+# ---- trace, scenarios, the program
+
+
+def test_trace_statistics(capsys, trace):
+    out = ok(capsys, "trace", trace).out
+    for word in ("requests", "[req/s]", "hits [% tokens]", "no limit (ceiling)"):
+        assert word in out
+    document = json.loads(ok(capsys, "trace", trace, "--json", "--limit", 2).out)
+    assert document["requests"] == 2
+
+
+def test_scenarios_list_show_validate(capsys, tmp_path):
+    assert "kimi-chat" in ok(capsys, "scenarios", "list").out
+    assert {row["name"] for row in json.loads(ok(capsys, "scenarios", "list", "--json").out)} >= {"kimi-chat"}
+    shown = yaml.safe_load(ok(capsys, "scenarios", "show", "reasoning", "--set", "slo.ttft_s=2.5").out)
+    assert load_scenario(shown) == load_scenario("reasoning", {"slo.ttft_s": 2.5})
+    assert json.loads(ok(capsys, "scenarios", "show", "reasoning", "--json").out)["name"] == "reasoning"
+    path = tmp_path / "own.yaml"
+    path.write_text("workload: {requests: 20}\n")
+    assert "valid; own, 8P+8D, 20 requests" in ok(capsys, "scenarios", "validate", path).out
+
+
+def run_program(*argv, **options):
+    return subprocess.run([sys.executable, "-m", "cacheenv.cli", *argv], capture_output=True, text=True, **options)
+
+
+def test_the_program_refuses_without_a_traceback():
+    done = run_program("bench", "--scenario", "nothing")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("cacheenv: error: unknown scenario 'nothing'")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"{sys.executable} -m cacheenv.cli scenarios show kimi-chat | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stderr == ""
+
+
+def test_ascii_terminals_do_not_break_the_table():
+    done = run_program("scenarios", "list", env={"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("cacheenv ")
+
+
+# ---- with the simulator
+
+
+def test_results_do_not_depend_on_the_number_of_processes(tmp_path):
+    outputs = []
+    for jobs, seed in (("1", "0"), ("2", "77")):
+        out = tmp_path / jobs
+        done = run_program(
+            "bench", "--policies", "random,mooncake", "--seeds", "2", *TINY, "--jobs", jobs, "--out", str(out),
+            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        table = done.stdout.split("written to")[0]
+        outputs.append((table, (out / "results.csv").read_bytes(), (out / "results.json").read_bytes()))
+    assert outputs[0] == outputs[1]
+
+
+def test_bench_of_a_trace_on_the_simulator(capsys, trace):
+    document = json.loads(ok(capsys, "bench", "--policies", "mooncake", "--seeds", 1, "--trace", trace, "--json").out)
+    row = document["results"][0]
+    assert (row["scenario"], row["requests"], row["completed"]) == ("small", 3, 3)
+    assert row["hit_rate"] == pytest.approx(2 * 512 / (600 + 1024 + 700))

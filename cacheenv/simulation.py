@@ -12,6 +12,7 @@ import numpy as np
 from cacheenv.config import Scenario, load_scenario
 from cacheenv.metrics import summarize
 from cacheenv.policy import Policy, PolicyBundle, as_bundle, make_policy
+from cacheenv.sim.policy_type import policy_addresses
 from cacheenv.sim.tables import COMPLETED, FUTURE, HANDOVER, PREFILLING, QUEUED, STOP_GROW, WAITING, World
 from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE
 from cacheenv.workload import Workload
@@ -136,7 +137,7 @@ def drive(worlds: Worlds, index: int, bundle: PolicyBundle) -> int:
     """Runs world `index` to its end under a bundle; returns the stop code."""
     from cacheenv.sim.rollout import HAS_ADMISSION, HAS_CHOICE, HAS_RESCHEDULER, HAS_ROUTER, run
 
-    functions = [part.function if part else stand_in() for part in _ordered(bundle)]
+    policies = policy_addresses([part.function if part else stand_in() for part in _ordered(bundle)])
     parts = (
         HAS_ROUTER * (bundle.router is not None)
         + HAS_CHOICE * (bundle.decode_choice is not None)
@@ -144,7 +145,7 @@ def drive(worlds: Worlds, index: int, bundle: PolicyBundle) -> int:
         + HAS_RESCHEDULER * (bundle.rescheduler is not None)
     )
     while True:
-        stop = int(run(worlds.tables, worlds.views, worlds.workload_of, index, *functions, parts))
+        stop = int(run(worlds.tables, worlds.views, worlds.workload_of, index, policies, parts))
         if stop == STOP_GROW:
             worlds.grow()
         elif stop in (DECISION_ROUTE, DECISION_MIGRATE):

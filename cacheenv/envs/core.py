@@ -15,6 +15,7 @@ from cacheenv.envs.actions import ActionCodec
 from cacheenv.envs.features import SCALES, TABLES, Feature
 from cacheenv.errors import InputError, suggestion
 from cacheenv.policy import PolicyBundle, make_policy
+from cacheenv.sim.policy_type import policy_addresses
 from cacheenv.simulation import apply_requirements, collect
 from cacheenv.worlds import Worlds
 
@@ -124,11 +125,11 @@ class Core:
         self.settings[0].tables = (3 if self.codec.routes else 0) + 4 + (8 if self.codec.moves else 0)
         parts = [self.bundle.router, self.bundle.decode_choice, self.bundle.admission, self.bundle.rescheduler]
         self.settings[0].parts = sum(1 << bit for bit, part in enumerate(parts) if part is not None)
-        self.functions = tuple(part.function if part else stand_in() for part in parts)
+        self.policies = policy_addresses([part.function if part else stand_in() for part in parts])
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out the compiled functions and modules, which :meth:`__setstate__` binds again."""
-        return {key: value for key, value in self.__dict__.items() if key not in ("kernel", "functions")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("kernel", "policies")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restores the tables and binds the compiled functions again."""
@@ -181,7 +182,7 @@ class Core:
             worlds = self.worlds
             status = self.kernel.step_entry(
                 worlds.tables, worlds.views, worlds.workload_of, first, last, actions, self.steps, observations, masks,
-                SCALES, self.settings, *self.functions,
+                SCALES, self.settings, self.policies,
             )  # fmt: skip
             if status == self.kernel.STEP_OK:
                 return
@@ -196,7 +197,7 @@ class Core:
         def part(number: int) -> int:
             return int(self.kernel.step_entry(
                 worlds.tables, worlds.views, worlds.workload_of, edges[number], edges[number + 1], actions, self.steps,
-                observations, masks, SCALES, self.settings, *self.functions,
+                observations, masks, SCALES, self.settings, self.policies,
             ))  # fmt: skip
 
         others = [pool.submit(part, number) for number in range(1, len(edges) - 1)]

@@ -81,7 +81,13 @@ class CacheEnv(gym.Env[Any, Any]):
         self._features = len(self.core.rows)
         self._actions = np.zeros(1, np.int64)
         self._mask = np.ones(self.core.codec.joint_count, np.bool_)
-        self._step = self.core.steps[0]
+        self._bind()
+
+    def _bind(self) -> None:
+        """Columns of the step record as plain arrays: attribute access to a record costs about as much as a step."""
+        steps = self.core.steps.view(np.ndarray)
+        self._phase, self._stop = steps["phase"], steps["stop"]
+        self._reward, self._dt, self._invalid = steps["reward"], steps["dt"], steps["invalid"]
         self._run = self.core.run
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -99,18 +105,17 @@ class CacheEnv(gym.Env[Any, Any]):
         self.core.begin(0, self.episode_seed, given.get("workload"))
         observation = self._advance()
         self.core.opened(0)
-        return observation, self._info(False)
+        return observation, self._info(None)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carries the action out and runs to the next decision."""
         if self.episode_seed is None:
             raise gym.error.ResetNeeded("call reset() before step()")
-        step = self._step
-        self._actions[0] = int(action) if self._joint else self.core.codec.joint(action, int(step.stop))
-        step.phase = 0
+        self._actions[0] = int(action) if self._joint else self.core.codec.joint(action, self.decision)
+        self._phase[0] = 0
         observation = self._advance()
-        stop = int(step.stop)
-        return observation, float(step.reward), stop == STOP_DONE, stop == STOP_HORIZON, self._info(True)
+        stop = self._stop.item(0)
+        return observation, self._reward.item(0), stop == STOP_DONE, stop == STOP_HORIZON, self._info(stop)
 
     def _advance(self) -> Any:
         flat = np.empty((1, self._features), np.float32)
@@ -119,14 +124,13 @@ class CacheEnv(gym.Env[Any, Any]):
         self._mask = mask[0]
         return flat[0] if self._flat else self.core.shape_observation(flat[0])
 
-    def _info(self, stepped: bool) -> dict[str, Any]:
-        step = self._step
+    def _info(self, stop: int | None) -> dict[str, Any]:
         info: dict[str, Any] = {
             "action_mask": self.action_masks().view(np.int8),
-            "dt": float(step.dt) if stepped else 0.0,
-            "invalid_action": bool(step.invalid) if stepped else False,
+            "dt": 0.0 if stop is None else self._dt.item(0),
+            "invalid_action": stop is not None and self._invalid.item(0) != 0,
         }
-        if stepped and step.stop in (STOP_DONE, STOP_HORIZON):
+        if stop == STOP_DONE or stop == STOP_HORIZON:
             info.update(self.core.summary(0))
         return info
 
@@ -136,7 +140,7 @@ class CacheEnv(gym.Env[Any, Any]):
         """Legal actions: bool array over the joint actions, or over the parts (length `sum(nvec)`)."""
         if self._joint:
             return self._mask.copy()
-        return self.core.codec.factored_mask(self._mask, int(self._step.stop))
+        return self.core.codec.factored_mask(self._mask, self._stop.item(0))
 
     @property
     def view(self) -> View:
@@ -146,7 +150,7 @@ class CacheEnv(gym.Env[Any, Any]):
     @property
     def decision(self) -> int:
         """`DECISION_ROUTE`, `DECISION_MIGRATE`, or another number when the episode is over."""
-        return int(self._step.stop)
+        return self._stop.item(0)
 
     def encode_action(self, **parts: Any) -> Any:
         """An element of the action space from its parts; see :meth:`cacheenv.envs.actions.ActionCodec.encode`."""
@@ -189,13 +193,11 @@ class CacheEnv(gym.Env[Any, Any]):
         return render_rgb(self.view)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickles the arguments and the state; the compiled functions are bound again on loading."""
-        state = dict(self.__dict__)
-        for name in ("_step", "_run"):
-            state.pop(name)
-        return state
+        """Pickles the arguments and the state; what is bound to the tables is bound again on loading."""
+        bound = ("_phase", "_stop", "_reward", "_dt", "_invalid", "_run")
+        return {name: value for name, value in self.__dict__.items() if name not in bound}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restores the state and binds the columns again."""
         self.__dict__.update(state)
-        self._step = self.core.steps[0]
-        self._run = self.core.run
+        self._bind()

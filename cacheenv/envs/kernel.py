@@ -13,7 +13,7 @@ from cacheenv.envs.features import fill_observation
 from cacheenv.sim.engine import apply_move, apply_route
 from cacheenv.sim.jit import HOT_OPTIONS, inner, jit_signature
 from cacheenv.sim.masks import migrate_mask, route_mask
-from cacheenv.sim.policy_type import POLICY_TYPE, STACKED_VIEW_TYPE
+from cacheenv.sim.policy_type import ADDRESSES_TYPE, STACKED_VIEW_TYPE
 from cacheenv.sim.rollout import STACKED_WORLD_TYPE, advance_with_policies
 from cacheenv.sim.tables import STOP_GROW, world_at
 from cacheenv.sim.view_slice import view_at
@@ -101,8 +101,7 @@ def _fill_mask(view, stop, mask, settings):
 
 
 def _step_worlds(
-    worlds, views, workload_of, first, last, actions, steps, observations, masks, scale, settings_table,
-    router, choice, admission, rescheduler,
+    worlds, views, workload_of, first, last, actions, steps, observations, masks, scale, settings_table, policies
 ):  # fmt: skip
     settings = settings_table[0]
     for n in range(first, last):
@@ -114,7 +113,7 @@ def _step_worlds(
         if step.phase == PHASE_ACT:
             _act(w, view, step, actions[n], settings)
             step.phase = PHASE_RUN
-        stop = advance_with_policies(w, view, router, choice, admission, rescheduler, settings.parts)
+        stop = advance_with_policies(w, view, policies, settings.parts)
         if stop == STOP_GROW:
             return STEP_GROW
         step.stop = stop
@@ -138,10 +137,7 @@ STEP_SIGNATURE = _INT(
     numba.types.boolean[:, ::1],
     numba.types.float64[::1],
     numba.typeof(np.zeros(1, SETTINGS).view(np.recarray)),
-    POLICY_TYPE,
-    POLICY_TYPE,
-    POLICY_TYPE,
-    POLICY_TYPE,
+    ADDRESSES_TYPE,
 )
 step_worlds = jit_signature(STEP_SIGNATURE, _step_worlds, HOT_OPTIONS)
 #: Without the dispatcher's look-up of argument types, which costs more than a step.

@@ -307,6 +307,7 @@ def _run_batch(w, instance, total, quadratic):
     config = w.config[0]
     row = w.prefill[instance]
     now_s = w.state[0].now_s
+    _reverse_batch(w, instance)
     duration_s = max(row.floor_s, row.a + row.b * total + row.c * quadratic)
     row.busy = 1
     row.batch_start_s = now_s
@@ -353,7 +354,6 @@ def end_batch(w, instance):
     clear_timer(w.state, w.heap, w.heap_position, instance)
     row.busy = 0
     row.busy_s += state.now_s - row.batch_start_s
-    _reverse_batch(w, instance)
     index = row.batch_head
     while index >= 0:
         request = w.request[index]
@@ -399,22 +399,21 @@ def _end_prefill(w, index, instance):
     unlock(w.tree, w.node, instance, request.lock_node)
     request.lock_node = node
     first_token(w, index)
-    if config.store_enabled and config.write_through and full > 0:
-        _write_through(w, index, instance, full, node)
     if request.output_tokens <= 1:
         request_done(w, index)
-        request.finish_s = w.state[0].now_s
         release_prompt(w, index)
         decode = w.decode[request.decode_instance]
         decode.pending -= 1
         decode.pending_tokens -= request.prompt_tokens
         decode.inflight -= 1
-        return
-    request.state = HANDOVER
-    if config.overlap:
-        open_gate(w, request.handover)
     else:
-        start_flow(w, _new_handover(w, index, instance))
+        request.state = HANDOVER
+        if config.overlap:
+            open_gate(w, request.handover)
+        else:
+            start_flow(w, _new_handover(w, index, instance))
+    if config.store_enabled and config.write_through and full > 0:
+        _write_through(w, index, instance, full, node)
 
 
 @inner

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cacheenv import physics
+from cacheenv.config_checks import TRACE_KIND, check_consistency
 from cacheenv.config_loader import (
     ConfigError,
     build,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 SCENARIO_DIRECTORY = Path(__file__).resolve().parent / "scenarios"
 DEFAULT_SCENARIO = "kimi-chat"
-TRACE_KIND = "mooncake"
 WORKLOAD_KINDS = ("chat", "reasoning", "coding_agent", TRACE_KIND)
 PREDICTION_KINDS = ("oracle", "star", "weak", "none")
 
@@ -301,7 +300,7 @@ def load_scenario(
         _resolve_trace(changes, None)
         _resolve_trace(base, folder)
         scenario: Scenario = build(Scenario, merged(_without_foreign_params(base, changes), changes))
-        _check_consistency(scenario)
+        check_consistency(scenario)
     except ConfigError as problem:
         changed = any(key == problem.place or key.startswith(problem.place + ".") for key in dotted_keys(changes))
         origin = "override" if changed and problem.place else source
@@ -353,57 +352,3 @@ def _resolve_trace(tree: dict[str, Any], folder: Path | None) -> None:
     if folder is not None and not path.is_absolute() and (folder / path).exists():
         path = folder / path
     tree["workload"] = {**options, "trace": str(path.absolute())}
-
-
-def _check_consistency(scenario: Scenario) -> None:
-    """What no single key shows: presets that exist, capacities that hold at least one page, matching workload keys."""
-
-    def fail(place: str, message: str) -> None:
-        raise ConfigError(f"{place}: {message}", place)
-
-    def preset(place: str, load: Any, name: str) -> Any:
-        try:
-            return load(name)
-        except InputError as problem:
-            raise ConfigError(f"{place}: {problem}", place) from None
-
-    cluster, page = scenario.cluster, scenario.cluster.page_tokens
-    preset("cluster.prefill.preset", physics.load_preset, cluster.prefill.preset)
-    decode_preset = preset("cluster.decode.preset", physics.load_preset, cluster.decode.preset)
-    preset("cluster.network.link", physics.load_link, cluster.network.link)
-    capacity = cluster.decode.kv_tokens if cluster.decode.kv_tokens is not None else decode_preset.capacity_tokens
-    for place, tokens in (
-        ("cluster.prefill.cache_tokens", cluster.prefill.cache_tokens),
-        ("cluster.decode.kv_tokens", capacity),
-        ("cluster.store.capacity_tokens", cluster.store.capacity_tokens or page),
-        ("cluster.index.memory_tokens", cluster.index.memory_tokens or page),
-    ):
-        if tokens < page:
-            fail(place, f"expected room for at least one page of {page} tokens, got {tokens}")
-    if cluster.decode.reserve_tokens >= capacity:
-        fail("cluster.decode.reserve_tokens", f"expected less than the KV capacity of {capacity} tokens")
-    if cluster.prefill.pre_prefill >= cluster.prefill.count:
-        fail("cluster.prefill.pre_prefill", f"expected less than cluster.prefill.count = {cluster.prefill.count}")
-    _check_workload(scenario, fail)
-
-
-def _check_workload(scenario: Scenario, fail: Any) -> None:
-    from cacheenv import workload
-
-    options = scenario.workload
-    if options.kind == TRACE_KIND:
-        if not options.trace:
-            fail("workload.trace", "expected the path of a trace for kind mooncake")
-        if not Path(str(options.trace)).is_file():
-            fail("workload.trace", f"no such file: {options.trace}")
-        if options.params:
-            fail("workload.params", "traces have no generator parameters")
-        return
-    if options.trace:
-        fail("workload.trace", f"expected null for kind {options.kind} (kind mooncake reads a trace)")
-    try:
-        workload.check_params(options.kind, options.params)
-    except InputError as problem:
-        raise ConfigError(f"workload.params: {problem}", "workload.params") from None
-    if scenario.warmup_requests >= options.requests:
-        fail("warmup_requests", f"expected less than workload.requests = {options.requests}")

@@ -12,7 +12,8 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-from cacheenv.config import TRACE_KIND, Scenario
+from cacheenv.config import Scenario
+from cacheenv.config_checks import TRACE_KIND
 
 #: A warm start takes less than this; beyond it the compiled core is being built, and the user is told.
 ANNOUNCE_AFTER_S = 4.0

@@ -27,7 +27,8 @@ from cacheenv.commands.arguments import (
 from cacheenv.commands.execute import Progress, Runner, warm_up
 from cacheenv.commands.report import align, csv_text, number, versions, yaml_text
 from cacheenv.commands.store import ResultStore, json_ready
-from cacheenv.config import TRACE_KIND, Scenario
+from cacheenv.config import Scenario
+from cacheenv.config_checks import TRACE_KIND
 from cacheenv.errors import InputError
 
 help = "sustainable rate of each policy: highest rate at which enough requests meet their SLOs"

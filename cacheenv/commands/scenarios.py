@@ -7,7 +7,8 @@ import json
 
 from cacheenv.commands.report import align, number, yaml_text
 from cacheenv.commands.store import json_ready
-from cacheenv.config import TRACE_KIND, list_scenarios, load_scenario
+from cacheenv.config import list_scenarios, load_scenario
+from cacheenv.config_checks import TRACE_KIND
 from cacheenv.config_loader import parse_assignment
 
 help = "list, show and validate scenarios"

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cacheenv.config import TRACE_KIND, Scenario
+from cacheenv.config import Scenario
+from cacheenv.config_checks import TRACE_KIND
 from cacheenv.errors import InputError
 
 KEY = ("scenario", "policy", "seed", "rate_rps", "config_hash", "program_hash")

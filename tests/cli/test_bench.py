@@ -1,81 +1,18 @@
-"""The command line: results, resuming, and each kind of bad input as one line and exit status 2."""
+"""`cacheenv bench` and `goodput`: tables, files, resuming, and never destroying what is there."""
 
 import csv
 import json
-import math
-import subprocess
 import sys
 
 import pytest
 import yaml
+from cli_tools import BENCH, TRACE_LINES, ok, refused
 
 from cacheenv.cli import main
-from cacheenv.commands import arguments, execute, store
+from cacheenv.commands import arguments, store
 from cacheenv.commands.goodput import Search, natural_rate
 from cacheenv.config import load_scenario
 from cacheenv.metrics import METRICS
-
-TINY = [
-    "--set", "workload.requests=30", "--set", "cluster.prefill.count=2", "--set", "cluster.decode.count=2",
-]  # fmt: skip
-TRACE_LINES = [
-    '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}',
-    '{"timestamp": 1000, "input_length": 1024, "output_length": 7, "hash_ids": [1, 3]}',
-    '{"timestamp": 4000, "input_length": 700, "output_length": 9, "hash_ids": [1, 4]}',
-]
-
-
-@pytest.fixture
-def trace(tmp_path):
-    path = tmp_path / "small.jsonl"
-    path.write_text("\n".join(TRACE_LINES) + "\n")
-    return path
-
-
-class FakeRuns:
-    """Stands in for the simulator: a summary that depends on the task only."""
-
-    def __init__(self):
-        self.tasks = []
-        self.interrupt_at = None
-        self.capacity_rps = {}
-
-    def __call__(self, task):
-        if self.interrupt_at is not None and len(self.tasks) == self.interrupt_at:
-            raise KeyboardInterrupt
-        self.tasks.append(task)
-        value = len(task.policy) + 10.0 * task.seed
-        summary = {name: 7 if unit == "count" else value for name, (unit, _) in METRICS.items()}
-        capacity = self.capacity_rps.get(task.policy, 3.0)
-        attainment = 1.0 if natural_rate(task.scenario) <= capacity else 0.5
-        return {**summary, "slo_attainment": attainment, "tpot_mean_s": math.nan, "rejected": 0}
-
-
-@pytest.fixture
-def fake(monkeypatch):
-    runs = FakeRuns()
-    monkeypatch.setattr(execute, "simulate_summary", runs)
-    monkeypatch.setattr("cacheenv.commands.bench.warm_up", lambda tasks: None)
-    monkeypatch.setattr("cacheenv.commands.goodput.warm_up", lambda tasks: None)
-    return runs
-
-
-def ok(capsys, *argv):
-    assert main(list(map(str, argv))) == 0
-    return capsys.readouterr()
-
-
-def refused(capsys, *argv):
-    assert main(list(map(str, argv))) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("cacheenv: error: ")
-    assert said.err.count("\n") == 1
-    return said.err
-
-
-BENCH = ["bench", "--policies", "random,round_robin", "--seeds", "2"]
-
 
 # ---- bench
 
@@ -279,78 +216,6 @@ def test_out_that_is_a_file_or_cannot_be_made(fake, capsys, tmp_path):
     assert "Not a directory" in refused(capsys, *BENCH, "--out", tmp_path / "file" / "deeper")
 
 
-# ---- bad input
-
-
-@pytest.mark.parametrize(
-    ("argv", "part"),
-    [
-        ([], "required"),
-        (["benhc"], "invalid choice: 'benhc'"),
-        (["bench", "--polices", "random"], "unrecognized arguments: --polices"),
-        (["bench", "--policies", "mooncak"], "did you mean 'mooncake'"),
-        (["bench", "--policies", "random,random"], "'random' is given twice"),
-        (["bench", "--policies", "random,,mooncake"], "expected names separated by commas"),
-        (["bench", "--policies", ""], "expected names separated by commas"),
-        (["bench", "--policies", "random+round_robin"], "is a router"),
-        (["bench", "--policies", "random(x=1)"], "unknown parameter 'x'"),
-        (["bench", "--policies", "random/random/random"], "at most one '/'"),
-        (["bench", "--policies", "agent:nowhere"], "agent"),
-        (["bench", "--seeds", "0"], "expected an integer >= 1, got '0'"),
-        (["bench", "--seeds", "two"], "expected an integer >= 1, got 'two'"),
-        (["bench", "--jobs", "-1"], "expected an integer >= 1, got '-1'"),
-        (["bench", "--rate", "0"], "expected a number > 0, got '0'"),
-        (["bench", "--rate", "nan"], "expected a number > 0, got 'nan'"),
-        (["bench", "--scenario", "kimi-chatt"], "did you mean 'kimi-chat'"),
-        (["bench", "--scenario", "kimi-chat", "--scenario", "kimi-chat"], "two scenarios are named 'kimi-chat'"),
-        (["bench", "--scenario", "kimi-chat", "--trace", "x.jsonl"], "not both"),
-        (["bench", "--scenario", "kimi-chat", "--config", "x.yaml"], "not both"),
-        (["bench", "--trace", "nowhere.jsonl"], "--trace nowhere.jsonl: no such file"),
-        (["bench", "--config", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
-        (["bench", "--set", "workload.rate_rps"], "expected dotted.key=value"),
-        (["bench", "--set", "workload.rate_rps=1e-3"], "write 1.0e-3"),
-        (["bench", "--set", "workload.rate=3"], "did you mean 'rate_rps'"),
-        (["bench", "--set", "slo.ttft_s=1", "--set", "slo.ttft_s=2"], "given twice"),
-        (["goodput", "--target", "0"], "expected a number > 0 and <= 1"),
-        (["goodput", "--tolerance", "x"], "expected a number > 0 and <= 1"),
-        (["goodput", "--set", "slo.ttft_s=null", "--set", "slo.tbt_tail_s=null"], "no SLO is set"),
-        (["trace"], "FILE"),
-        (["trace", "nowhere.jsonl"], "nowhere.jsonl"),
-        (["trace", "x.jsonl", "--start", "-1"], "-1"),
-        (["scenarios"], "ACTION"),
-        (["scenarios", "show", "nothing"], "unknown scenario 'nothing'"),
-        (["scenarios", "validate", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
-        (["scenarios", "show", "kimi-chat", "--set", "slo.ttft=3"], "did you mean 'ttft_s'"),
-    ],
-)
-def test_bad_arguments(fake, capsys, argv, part):
-    assert part in refused(capsys, *argv)
-    assert not fake.tasks
-
-
-def test_all_requests_at_once_have_no_rate_to_change(fake, capsys, tmp_path):
-    path = tmp_path / "t.jsonl"
-    path.write_text(TRACE_LINES[0] + "\n" + TRACE_LINES[0] + "\n")
-    assert "arrive at once" in refused(capsys, *BENCH, "--trace", path, "--rate", 1)
-
-
-def test_bad_traces_name_file_and_line(fake, capsys, tmp_path):
-    path = tmp_path / "bad.jsonl"
-    path.write_text(TRACE_LINES[0] + "\n{oops\n")
-    for command in (["trace", path], [*BENCH, "--trace", path, "--rate", 1]):
-        said = refused(capsys, *command)
-        assert "bad.jsonl" in said
-        assert "2" in said
-
-
-@pytest.mark.parametrize("argv", [["--help"], ["bench", "--help"], ["goodput", "--help"], ["trace", "--help"]])
-def test_help(capsys, argv):
-    with pytest.raises(SystemExit) as caught:
-        main(argv)
-    assert caught.value.code == 0
-    assert "usage: cacheenv" in capsys.readouterr().out
-
-
 # ---- goodput
 
 
@@ -400,78 +265,3 @@ def test_search_asks_for_no_rate_twice():
         search.learn(rate, 1.0 if rate <= 2.7 else 0.0)
     assert len(asked) == len(set(asked))
     assert search.low_rps <= 2.7 < search.high_rps <= 1.02 * search.low_rps
-
-
-# ---- trace, scenarios, the program
-
-
-def test_trace_statistics(capsys, trace):
-    out = ok(capsys, "trace", trace).out
-    for word in ("requests", "[req/s]", "hits [% tokens]", "no limit (ceiling)"):
-        assert word in out
-    document = json.loads(ok(capsys, "trace", trace, "--json", "--limit", 2).out)
-    assert document["requests"] == 2
-
-
-def test_scenarios_list_show_validate(capsys, tmp_path):
-    assert "kimi-chat" in ok(capsys, "scenarios", "list").out
-    assert {row["name"] for row in json.loads(ok(capsys, "scenarios", "list", "--json").out)} >= {"kimi-chat"}
-    shown = yaml.safe_load(ok(capsys, "scenarios", "show", "reasoning", "--set", "slo.ttft_s=2.5").out)
-    assert load_scenario(shown) == load_scenario("reasoning", {"slo.ttft_s": 2.5})
-    assert json.loads(ok(capsys, "scenarios", "show", "reasoning", "--json").out)["name"] == "reasoning"
-    path = tmp_path / "own.yaml"
-    path.write_text("workload: {requests: 20}\n")
-    assert "valid; own, 8P+8D, 20 requests" in ok(capsys, "scenarios", "validate", path).out
-
-
-def run_program(*argv, **options):
-    return subprocess.run([sys.executable, "-m", "cacheenv.cli", *argv], capture_output=True, text=True, **options)
-
-
-def test_the_program_refuses_without_a_traceback():
-    done = run_program("bench", "--scenario", "nothing")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("cacheenv: error: unknown scenario 'nothing'")
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_reader_that_goes_away_is_no_error():
-    command = f"{sys.executable} -m cacheenv.cli scenarios show kimi-chat | true"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert done.stderr == ""
-
-
-def test_ascii_terminals_do_not_break_the_table():
-    done = run_program("scenarios", "list", env={"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin:/bin"})
-    assert done.returncode == 0
-
-
-def test_version(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["--version"])
-    assert caught.value.code == 0
-    assert capsys.readouterr().out.startswith("cacheenv ")
-
-
-# ---- with the simulator
-
-
-def test_results_do_not_depend_on_the_number_of_processes(tmp_path):
-    outputs = []
-    for jobs, seed in (("1", "0"), ("2", "77")):
-        out = tmp_path / jobs
-        done = run_program(
-            "bench", "--policies", "random,mooncake", "--seeds", "2", *TINY, "--jobs", jobs, "--out", str(out),
-            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        table = done.stdout.split("written to")[0]
-        outputs.append((table, (out / "results.csv").read_bytes(), (out / "results.json").read_bytes()))
-    assert outputs[0] == outputs[1]
-
-
-def test_bench_of_a_trace_on_the_simulator(capsys, trace):
-    document = json.loads(ok(capsys, "bench", "--policies", "mooncake", "--seeds", 1, "--trace", trace, "--json").out)
-    row = document["results"][0]
-    assert (row["scenario"], row["requests"], row["completed"]) == ("small", 3, 3)
-    assert row["hit_rate"] == pytest.approx(2 * 512 / (600 + 1024 + 700))

@@ -12,7 +12,7 @@ import numpy as np
 
 from cacheenv.config import Scenario, load_scenario
 from cacheenv.envs.actions import ActionCodec
-from cacheenv.envs.features import SCALES, TABLES, Feature
+from cacheenv.envs.features import TABLES, Feature, flat_scales
 from cacheenv.errors import InputError, suggestion
 from cacheenv.policy import PolicyBundle, make_policy
 from cacheenv.sim.policy_type import policy_addresses
@@ -74,6 +74,7 @@ class Core:
         ticks = moves or self.bundle.rescheduler is not None
         self.worlds = Worlds(self.scenario, count, bundle=self.bundle, ticks=ticks)
         self.rows = self._observation_rows()
+        self.scales = flat_scales([feature for _, _, feature in self.rows])
         self._bind()
 
     @staticmethod
@@ -182,7 +183,7 @@ class Core:
             worlds = self.worlds
             status = self.kernel.step_entry(
                 worlds.tables, worlds.views, worlds.workload_of, first, last, actions, self.steps, observations, masks,
-                SCALES, self.settings, self.policies,
+                self.scales, self.settings, self.policies,
             )  # fmt: skip
             if status == self.kernel.STEP_OK:
                 return
@@ -197,7 +198,7 @@ class Core:
         def part(number: int) -> int:
             return int(self.kernel.step_entry(
                 worlds.tables, worlds.views, worlds.workload_of, edges[number], edges[number + 1], actions, self.steps,
-                observations, masks, SCALES, self.settings, self.policies,
+                observations, masks, self.scales, self.settings, self.policies,
             ))  # fmt: skip
 
         others = [pool.submit(part, number) for number in range(1, len(edges) - 1)]

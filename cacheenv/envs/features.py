@@ -8,6 +8,7 @@ documentation are made from; the compiled functions fill the raw values in the s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,29 +98,22 @@ TABLES = {
 }
 
 
-def scales(features: tuple[Feature, ...]) -> np.ndarray:
-    """Float64 scales of a table's features."""
-    return np.array([feature.scale for feature in features], np.float64)
+def flat_scales(features: Sequence[Feature]) -> np.ndarray:
+    """Float32 scales of the features of a flat observation, in order (0 for shares and flags)."""
+    return np.array([feature.scale for feature in features], np.float32)
 
 
 _CLUSTER, _REQUEST, _PREFILL, _DECODE, _CANDIDATE = (len(table) for table in TABLES.values())
-SCALES = np.concatenate([scales(table) for table in TABLES.values()])
-_AT_REQUEST = _CLUSTER
-_AT_PREFILL = _AT_REQUEST + _REQUEST
-_AT_DECODE = _AT_PREFILL + _PREFILL
-_AT_CANDIDATE = _AT_DECODE + _DECODE
+_ONE = np.float32(1.0)
 
 
 @inner
-def _squash(out, at, count, scale, first):
-    """Turns raw values in place into features in [0, 1]."""
-    for k in range(count):
-        value = out[at + k]
-        size = scale[first + k]
-        if size > 0.0:
-            out[at + k] = value / (value + size)
-        elif value > 1.0:
-            out[at + k] = 1.0
+def _squash(out, scale):
+    """Turns raw values in place into features in [0, 1]; without branches, so that it vectorises."""
+    for k in range(out.shape[0]):
+        value = out[k]
+        size = scale[k]
+        out[k] = value / (value + size if size > 0.0 else max(value, _ONE))
 
 
 @inner
@@ -198,7 +192,10 @@ def _candidate(view, c, out, at):
 
 @inner
 def fill_observation(view, scale, tables, out):
-    """Writes the flat observation of a view; `tables` has bits 1 request, 2 prefill, 4 decode, 8 candidates."""
+    """Writes the flat observation of a view.
+
+    `scale` is :func:`flat_scales` of the whole row; `tables` has bits 1 request, 2 prefill, 4 decode, 8 candidates.
+    """
     ttft_slo_s = view.cluster[0].slo_ttft_s
     if math.isinf(ttft_slo_s):
         ttft_slo_s = DEFAULT_TTFT_SLO_S
@@ -206,29 +203,25 @@ def fill_observation(view, scale, tables, out):
     if math.isinf(tbt_slo_s):
         tbt_slo_s = DEFAULT_TBT_SLO_S
     _cluster(view, out, 0)
-    _squash(out, 0, _CLUSTER, scale, 0)
     at = _CLUSTER
     if tables & 1:
         _request(view, out, at)
-        _squash(out, at, _REQUEST, scale, _AT_REQUEST)
         at += _REQUEST
     if tables & 2:
         for i in range(view.prefill.shape[0]):
             _prefill(view, i, out, at, ttft_slo_s)
-            _squash(out, at, _PREFILL, scale, _AT_PREFILL)
             at += _PREFILL
     if tables & 4:
         for d in range(view.decode.shape[0]):
             _decode(view, d, out, at, tbt_slo_s)
-            _squash(out, at, _DECODE, scale, _AT_DECODE)
             at += _DECODE
     if tables & 8:
         migrating = view.cluster[0].decision == DECISION_MIGRATE
         for c in range(view.candidate.shape[0]):
             if migrating:
                 _candidate(view, c, out, at)
-                _squash(out, at, _CANDIDATE, scale, _AT_CANDIDATE)
             else:
                 for k in range(_CANDIDATE):
                     out[at + k] = 0.0
             at += _CANDIDATE
+    _squash(out, scale)

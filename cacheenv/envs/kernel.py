@@ -135,7 +135,7 @@ STEP_SIGNATURE = _INT(
     numba.typeof(allocate_steps(1)),
     numba.types.float32[:, ::1],
     numba.types.boolean[:, ::1],
-    numba.types.float64[::1],
+    numba.types.float32[::1],
     numba.typeof(np.zeros(1, SETTINGS).view(np.recarray)),
     ADDRESSES_TYPE,
 )

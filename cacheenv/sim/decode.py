@@ -211,7 +211,8 @@ def leave_batch(w, index, instance):
     request.generated += row.step - w.slot[slot].join_step
     for at in range(BINS):
         w.gaps[slot, at] += w.step_gaps[instance, at]
-    request.last_token_s = w.state[0].now_s
+    if row.step > w.slot[slot].join_step:
+        request.last_token_s = w.state[0].now_s
     row.kv -= request.prompt_tokens + request.generated
     at = w.slot[slot].position
     last = row.batch - 1
@@ -378,6 +379,8 @@ def _preempt(w, instance):
     while row.batch > 1 and row.kv + row.batch > row.capacity - row.reserved:
         index = _victim(w, instance)
         request = w.request[index]
+        if w.slot[request.slot].join_step == row.step:  # it arrived by migration and goes before it has run
+            row.pending_stall_s -= w.config[0].join_stall_s
         drop_migration(w, index)
         leave_batch(w, index, instance)
         request.state = PREEMPTED
@@ -405,6 +408,10 @@ def _plan(w, instance):
     until_finish = w.slot[w.batch[instance, 0]].finish_step - row.step
     until_full = (row.capacity - row.reserved - row.kv) // row.batch
     row.planned = max(1, min(until_finish, until_full))
+    if row.preempted_head >= 0:
+        first = w.request[row.preempted_head]
+        if _fits(w, instance, first.prompt_tokens + first.generated):
+            row.planned = 1  # a later victim has made room for an earlier one
     _arm(w, instance, boundary_s(row, row.planned))
 
 

@@ -23,6 +23,8 @@ from cacheenv.sim.tables import (
     PHASE_WAIT,
 )
 
+ROUNDING = 1e-13  # of the present time: seconds that mean nothing
+
 
 @inner
 def new_flow(w, kind, source, sink, request, tokens, byte_count, pages):
@@ -74,14 +76,24 @@ def _arm(w, index, time_s):
 
 @inner
 def _settle(w, index):
-    """Books what a transmitting flow has sent since its rate last changed, and gives it its present rate."""
+    """Gives a transmitting flow its present rate; if that is another one, books what it has sent until now.
+
+    Equal flows end together, in the order in which they were created: a flow whose rate stays as it is keeps its end
+    to the last bit, and what is left but for rounding is nothing.
+    """
     flow = w.flow[index]
     now_s = w.state[0].now_s
+    source, sink = w.nic[flow.source], w.nic[flow.sink]
+    rate = min(source.bytes_per_s / source.out, sink.bytes_per_s / sink.in_)
+    if rate == flow.rate:
+        return
     flow.remaining -= flow.rate * (now_s - flow.updated_s)
     flow.updated_s = now_s
-    source, sink = w.nic[flow.source], w.nic[flow.sink]
-    flow.rate = min(source.bytes_per_s / source.out, sink.bytes_per_s / sink.in_)
-    _arm(w, index, now_s + max(0.0, flow.remaining) / flow.rate)
+    flow.rate = rate
+    left_s = flow.remaining / rate
+    if left_s < ROUNDING * now_s:
+        left_s = 0.0
+    _arm(w, index, now_s + left_s)
 
 
 @inner

@@ -27,9 +27,11 @@ class DecodeInstance:
         self.outgoing: Migration | None = None
         self.stepping = False
         self.step_s = 0.0
+        self.step_end_s = 0.0
         self.wake_pending = False
         self.busy_s = 0.0
         self.generated_tokens = 0
+        self.preemptions = 0
 
     def kv_tokens(self) -> int:
         """C: resident tokens of the batch at the last step boundary."""
@@ -106,6 +108,7 @@ class DecodeInstance:
         self.batch.remove(victim)
         self.preempted.append(victim)
         victim.record.preemptions += 1
+        self.preemptions += 1
         if victim.migration is not None:
             sim.migrations.cancel(victim.migration, now)
 
@@ -122,7 +125,8 @@ class DecodeInstance:
                 live.record.decode_start_s = now
         self.stepping = True
         self.step_s = seconds
-        sim.push_decode(now + seconds, self.index)
+        self.step_end_s = now + seconds
+        sim.push_decode(self.step_end_s, self.index)
 
     def _resume_stall_s(self, live: LiveRequest) -> float:
         """Time to bring a preempted request's KV back."""

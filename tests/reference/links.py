@@ -13,6 +13,8 @@ GATED = "gated"  # the main part is sent, the last part is not there yet (its la
 LAST = "last"
 LATENCY = "latency"
 
+ROUNDING = 1e-13  # of the present time: seconds that mean nothing, so that equal flows end together
+
 
 @dataclass
 class Flow:
@@ -148,7 +150,8 @@ class Links:
                 flow.remaining_bytes = max(0.0, flow.remaining_bytes - flow.rate * (now - flow.since_s))
                 flow.since_s = now
                 flow.rate = rate
-                flow.event_s = now + flow.remaining_bytes / rate
+                left_s = flow.remaining_bytes / rate
+                flow.event_s = now + (left_s if left_s >= ROUNDING * now else 0.0)
 
     def _book(self, flow: Flow, sent_bytes: float) -> None:
         self.bytes_out[flow.source] += sent_bytes

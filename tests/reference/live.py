@@ -33,6 +33,7 @@ class LiveRequest:
             output_tokens=request.output_tokens,
             counted=int(index >= cluster.warmup_requests),
         )
+        self.arrived = False
         # prefill
         self.pulling = False
         self.hit_pages = 0

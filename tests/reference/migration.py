@@ -78,7 +78,8 @@ class Migrations:
             return False
         count = len(destination.batch) + 1
         needed = destination.kv_tokens() + live.kv_tokens() + cluster.reserve_tokens * count
-        return count <= cluster.max_batch and needed <= cluster.kv_tokens
+        places = count + len(destination.preempted)  # a preempted request keeps its place
+        return places <= cluster.max_batch and needed <= cluster.kv_tokens
 
     def start(self, move: Move, now: float) -> None:
         """Reserves room and starts the copy."""

@@ -12,8 +12,8 @@ REFRESH_TOKENS = 20
 #: z(request index, refresh index): a standard normal
 Noise = Callable[[int, int], float]
 
-# kind -> a0, tau in tokens, s0; s_inf is the same for both
-LEARNED = {"star": (0.14, 6000.0, 0.4), "weak": (0.05, 20000.0, 0.6)}
+# kind -> a0, tau where it is not given (times the mean output length), s0; s_inf is the same for both
+LEARNED = {"star": (0.14, 0.6, 0.4), "weak": (0.05, 2.0, 0.6)}
 S_INF = 0.03
 
 
@@ -32,9 +32,8 @@ def predicted_remaining(
         estimate = mean
     else:
         assert noise is not None, "star and weak need the noise function"
-        a0, tau, s0 = LEARNED[cluster.prediction]
-        if cluster.tau_tokens is not None:
-            tau = cluster.tau_tokens
+        a0, share, s0 = LEARNED[cluster.prediction]
+        tau = share * table[0] if cluster.tau_tokens is None else cluster.tau_tokens
         decay = math.exp(-at_refresh / tau)
         seen = 1.0 - (1.0 - a0) * decay
         sigma = s0 * decay + S_INF

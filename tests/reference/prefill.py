@@ -42,6 +42,7 @@ class PrefillInstance:
         self.queue: list[LiveRequest] = []
         self.batch: list[Piece] = []
         self.batch_s = 0.0
+        self.batch_end_s = 0.0
         self.chunked: LiveRequest | None = None  # prompt of which a part is computed
         self.start_pending = False
         self.busy_s = 0.0
@@ -101,28 +102,31 @@ class PrefillInstance:
         return Piece(live, tokens, live.present_tokens)
 
     def _admit(self, live: LiveRequest, budget: int, batch_is_empty: bool) -> Piece | None:
-        """Locks what is cached, makes room for the rest, and says how much of it this batch computes."""
+        """Says how much of a prompt this batch computes; locks what is cached and makes room for the rest.
+
+        None, and nothing locked or evicted, where the prompt cannot be part of this batch.
+        """
         cluster, page = self.cluster, self.cluster.page_tokens
         hit_pages = self.cache.match(live.blocks, live.matchable)
         new = live.prompt_tokens - hit_pages * page
         if not batch_is_empty and cluster.chunk_tokens == 0 and new > budget:
             return None
+        limit = min(cluster.chunk_tokens, budget) if cluster.chunk_tokens > 0 else new
+        tokens = new
+        if new > limit:
+            if self.chunked is not None:  # one prompt at a time is in chunks
+                return None
+            tokens = limit // page * page
+            if tokens == 0 and batch_is_empty:
+                tokens = min(new, page)
+            if tokens == 0:
+                return None
         path = live.blocks[:hit_pages]
         self.cache.lock(path)
         private_pages = len(live.blocks) - hit_pages
         if not self.cache.reserve(private_pages):
             self.cache.unlock(path)
             return None
-        limit = min(cluster.chunk_tokens, budget) if cluster.chunk_tokens > 0 else new
-        tokens = new
-        if new > limit:
-            tokens = limit // page * page
-            if tokens == 0 and batch_is_empty:
-                tokens = min(new, page)
-            if tokens == 0 or self.chunked is not None:  # one prompt at a time is in chunks
-                self.cache.release(private_pages)
-                self.cache.unlock(path)
-                return None
         live.hit_pages = hit_pages
         live.present_tokens = hit_pages * page
         live.private_pages = private_pages

@@ -19,6 +19,8 @@ from .transfers import Transfers
 
 FLOW, PREFILL_END, DECODE, INDEX, ARRIVAL, PREFILL_START, TICK = range(7)
 
+NEAR = 1e-10  # of the time: accumulated rounding is smaller
+
 RouteDecision = Callable[["ReferenceSimulator", LiveRequest], "tuple[int, int, bool] | str"]
 MoveDecision = Callable[["ReferenceSimulator", float, list[Move]], "tuple[int, int] | None"]
 
@@ -62,13 +64,14 @@ class ReferenceSimulator:
         self.unfinished = len(requests)
         self.ticks = 0
         self.move_decisions = 0
+        self.ties = 0  # events so close together that which one comes first is rounding, or a matter of book-keeping
         self.events: list[tuple[float, int, int, int, tuple[int, bool] | None]] = []
         self.pushed = 0
 
     # the event loop
 
     def run(self) -> list[RequestRecord]:
-        """Serves the whole workload, up to the event that ends the last request.
+        """Serves the whole workload, and what is under way then: writes to the store, news for the index.
 
         Returns:
             One record a request, in arrival order; totals are in `instance_records`.
@@ -77,7 +80,7 @@ class ReferenceSimulator:
             self._push(live.record.arrival_s, ARRIVAL, live.index)
         if self.decide_migration is not None:
             self._push(self.cluster.period_s, TICK, 0)
-        while self.unfinished:
+        while self.unfinished or self.links.flows or any(event[1] != TICK for event in self.events):
             self._next_event()
         return [live.record for live in self.live]
 
@@ -90,16 +93,15 @@ class ReferenceSimulator:
         if flow_s == math.inf and (not self.events or (len(self.events) == 1 and self.events[0][1] == TICK)):
             raise RuntimeError(f"stuck at {self.now} s with {self.unfinished} requests unfinished")
         if not self.events or (flow_s, FLOW) <= self.events[0][:2]:
-            assert flow_s >= self.now
-            self.now = flow_s
+            self._pass_time(flow_s)
             self.links.handle(flow, flow_s)
             return
         time, kind, number, _, what = heapq.heappop(self.events)
-        assert time >= self.now
-        self.now = time
+        self._pass_time(time)
         if kind == PREFILL_END:
             self._prefill_end(self.prefill[number], time)
         elif kind == DECODE:
+            self.ties += sum(other.stepping and other.step_end_s == time for other in self.decode[number + 1 :])
             self.decode[number].boundary(self, time)
         elif kind == INDEX:
             assert what is not None
@@ -111,10 +113,16 @@ class ReferenceSimulator:
         else:
             self._tick(time)
 
+    def _pass_time(self, time: float) -> None:
+        assert time >= self.now
+        self.ties += 0.0 < time - self.now <= NEAR * time
+        self.now = time
+
     # arrival
 
     def _arrive(self, live: LiveRequest, now: float) -> None:
         cluster, record = self.cluster, live.record
+        live.arrived = True
         too_many_pages = len(live.blocks) > cluster.cache_pages()
         if too_many_pages or live.prompt_tokens + live.output_tokens > cluster.kv_tokens:
             record.outcome = TOO_LARGE
@@ -149,7 +157,7 @@ class ReferenceSimulator:
 
     def memory_hit(self, live: LiveRequest, prefill: int) -> int:
         """Pages that the router remembers having sent to `prefill`."""
-        return self.memories[prefill].peek(live.blocks, live.matchable)
+        return self.memories[prefill].peek(live.full_path, len(live.full_path))
 
     def _tell_index(self, instance: int, block: int, stored: bool) -> None:
         if self.cluster.index_delay_s == 0.0:
@@ -176,7 +184,8 @@ class ReferenceSimulator:
         if not instance.batch:
             return
         instance.batch_s = batch_seconds(self.cluster, instance.batch)
-        self._push(now + instance.batch_s, PREFILL_END, instance.index)
+        instance.batch_end_s = now + instance.batch_s
+        self._push(instance.batch_end_s, PREFILL_END, instance.index)
         for piece in instance.batch:
             if math.isnan(piece.live.record.prefill_start_s):
                 piece.live.record.prefill_start_s = now
@@ -223,6 +232,8 @@ class ReferenceSimulator:
 
     def _tick(self, now: float) -> None:
         assert self.decide_migration is not None
+        if not self.unfinished:
+            return
         while True:
             legal = self.migrations.legal_moves()
             if not legal:

@@ -210,7 +210,14 @@ class PolicyProvider(Protocol):
 
 
 def _providers() -> list[PolicyProvider]:
-    return [point.load() for point in importlib.metadata.entry_points(group="cacheenv.policies")]
+    """The installed providers; one whose optional dependencies are missing provides nothing."""
+    found = []
+    for point in importlib.metadata.entry_points(group="cacheenv.policies"):
+        try:
+            found.append(point.load())
+        except ImportError:
+            continue
+    return found
 
 
 def available_policies() -> list[str]:

@@ -96,7 +96,17 @@ def apply_requirements(scenario: Scenario, bundle: PolicyBundle) -> Scenario:
 
     A key `max:KEY` raises a number to at least the value and leaves a larger one alone.
     """
-    return scenario.with_overrides(bundle.requires())
+    changes: dict[str, Any] = {}
+    for key, value in bundle.requires().items():
+        if not key.startswith("max:"):
+            changes[key] = value
+            continue
+        place = key.removeprefix("max:")
+        present: Any = scenario
+        for name in place.split("."):
+            present = getattr(present, name)
+        changes[place] = max(present, value)
+    return scenario.with_overrides(changes)
 
 
 def simulate(

@@ -75,7 +75,7 @@ def store_helps(view, prefill):
         "cache_threshold": 0.3, "balance_abs": 64, "balance_rel": 1.5,
     },
     requires={
-        "cluster.prefill.pre_prefill": 1, "cluster.store.capacity_tokens": 14_000_000,
+        "cluster.prefill.pre_prefill": 1, "max:cluster.store.capacity_tokens": 14_000_000,
         "cluster.store.write_through": True, "cluster.network.peer_pulls": False,
         "cluster.index.memory_tokens": 2**26 // 4,
     },

@@ -32,7 +32,7 @@ from cacheenv.policy import move, policy, stay
 from cacheenv.sim.jit import jit
 
 GRID_POINTS = 8
-CANDIDATES = {"reschedule.candidates": 32}
+CANDIDATES = {"max:reschedule.candidates": 32}
 
 
 @jit

@@ -130,10 +130,12 @@ def test_longest_prefix_ignores_load(build, fill, decider):
     assert decider("longest_prefix").route(view) == (1, 1, 0)
 
 
-def test_longest_prefix_draws_where_nothing_matches(build, decider):
+def test_longest_prefix_gives_equal_hits_to_the_lowest_index(build, fill, decider):
     view, router = build(4, 1), decider("longest_prefix")
-    counts = Counter(router.route(view)[0] for _ in range(2000))
-    assert all(400 < counts[i] < 600 for i in range(4))
+    fill(view.prefill, hit_tokens=[0, 0, 0, 0])
+    assert {router.route(view)[0] for _ in range(20)} == {0}
+    fill(view.prefill, hit_tokens=[0, 512, 0, 512])
+    assert {router.route(view)[0] for _ in range(20)} == {1}
 
 
 def test_lmetric_multiplies(build, fill, decider):

@@ -15,7 +15,7 @@ from cacheenv.sim.tables import BITS
 @inner
 def _apply(w, holder, start, count, stored):
     word = holder // BITS
-    bit = 1 << (holder % BITS)
+    bit = 1 << (int(holder) % BITS)
     for at in range(start, start + count):
         block = w.blocks[at]
         if stored:

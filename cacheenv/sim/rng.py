@@ -67,8 +67,8 @@ def hash_32(word):
 @jit
 def hashed_normal(seed, first, second):
     """A standard normal that depends only on three integers (Box-Muller over hashed words)."""
-    base = hash_32((seed ^ hash_32((first * 2 + 1) & MASK_32)) & MASK_32)
-    word = hash_32((base + hash_32((second * 2 + 1) & MASK_32)) & MASK_32)
+    base = hash_32((seed ^ hash_32((int(first) * 2 + 1) & MASK_32)) & MASK_32)
+    word = hash_32((base + hash_32((int(second) * 2 + 1) & MASK_32)) & MASK_32)
     radius = (hash_32(word ^ 0x5BD1E995) + 1.0) / 4294967297.0
     angle = hash_32((word + 0x3C6EF372) & MASK_32) / 4294967296.0
     return math.sqrt(-2.0 * math.log(radius)) * math.cos(2.0 * math.pi * angle)

@@ -21,7 +21,7 @@ EVENT_INDEX = 3
 EVENT_ARRIVAL = 4
 EVENT_PREFILL_START = 5
 EVENT_TICK = 6
-KIND_SHIFT = 1 << 48  # heap order = kind * KIND_SHIFT + id
+KIND_SHIFT = np.int64(1 << 48)  # heap order = kind * KIND_SHIFT + id (which may be an int32)
 
 # Request states.
 FUTURE, QUEUED, PREFILLING, HANDOVER, WAITING, RUNNING, PREEMPTED, MOVING, DONE = range(9)

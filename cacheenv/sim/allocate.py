@@ -127,7 +127,12 @@ def clear_world(w):
     state.decisions = 0
     state.invalid = 0
     state.moves = 0
-    state.top_bin = 0
+    if state.top_bin > 0:  # rows of requests that were running when the last episode was cut
+        for i in range(w.slot.shape[0]):
+            if w.slot[i].request >= 0:
+                w.gaps[i, :] = 0
+    state.low_bin = BINS
+    state.top_bin = -1
     w.heap_position[:] = -1
     w.table[:] = -1
     w.holders[:] = 0
@@ -148,6 +153,7 @@ def clear_world(w):
     state.free_nodes = nodes
     slots = w.slot.shape[0]
     for i in range(slots):
+        w.slot[i].request = -1
         w.slot[i].next = i + 1 if i + 1 < slots else -1
     state.free_slot = 0
     for i in range(w.nic.shape[0]):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from cacheenv.sim.gaps import BINS, add_steps, gap_bin, tail_of
+from cacheenv.sim.gaps import add_steps, gap_bin, tail_of
 from cacheenv.sim.heap import clear_timer, set_timer
 from cacheenv.sim.jit import inner
 from cacheenv.sim.links import cancel_flow
@@ -178,17 +178,14 @@ def join_batch(w, index, instance):
     """Puts a request into the batch at the current boundary."""
     request = w.request[index]
     row = w.decode[instance]
+    state = w.state[0]
     if request.slot < 0:
-        slot = w.state[0].free_slot
-        w.state[0].free_slot = w.slot[slot].next
-        request.slot = slot
-        w.slot[slot].request = index
-        for at in range(BINS):
-            w.gaps[slot, at] = -w.step_gaps[instance, at]
-    else:
-        slot = request.slot
-        for at in range(BINS):
-            w.gaps[slot, at] -= w.step_gaps[instance, at]
+        request.slot = state.free_slot
+        state.free_slot = w.slot[request.slot].next
+        w.slot[request.slot].request = index
+    slot = request.slot
+    for at in range(state.low_bin, state.top_bin + 1):  # all other bins of all rows are 0
+        w.gaps[slot, at] -= w.step_gaps[instance, at]
     w.slot[slot].join_step = row.step
     w.slot[slot].finish_step = row.step + request.output_tokens - request.generated
     w.batch[instance, row.batch] = slot
@@ -209,7 +206,7 @@ def leave_batch(w, index, instance):
     row = w.decode[instance]
     slot = request.slot
     request.generated += row.step - w.slot[slot].join_step
-    for at in range(BINS):
+    for at in range(w.state[0].low_bin, w.state[0].top_bin + 1):
         w.gaps[slot, at] += w.step_gaps[instance, at]
     if row.step > w.slot[slot].join_step:
         request.last_token_s = w.state[0].now_s
@@ -239,6 +236,9 @@ def _finish(w, index, instance):
     _order_swap(w, instance, 0, last)
     row.batch = last
     _order_sift(w, instance, last, 0)
+    for at in range(w.state[0].low_bin, w.state[0].top_bin + 1):
+        w.gaps[slot, at] = 0
+    w.slot[slot].request = -1
     w.slot[slot].next = w.state[0].free_slot
     w.state[0].free_slot = slot
     request.slot = -1
@@ -265,6 +265,14 @@ def drop_migration(w, index):
 
 
 @inner
+def _widen(w, low, high):
+    """Keeps the range of gap bins that have been used; all others are 0 everywhere."""
+    state = w.state[0]
+    state.low_bin = min(state.low_bin, low)
+    state.top_bin = max(state.top_bin, high)
+
+
+@inner
 def _account(w, instance):
     """Books the steps that have ended at this boundary."""
     row = w.decode[instance]
@@ -275,12 +283,13 @@ def _account(w, instance):
     if row.stall_s > 0.0:
         first = gap_bin(row.stall_s + row.base_s)
         counts[first] += 1
-        last = first
+        _widen(w, first, first)
         if steps > 1:
-            last = max(first, add_steps(counts, row.base_s + row.slope_s, row.slope_s, steps - 1))
+            low, high = add_steps(counts, row.base_s + row.slope_s, row.slope_s, steps - 1)
+            _widen(w, low, high)
     else:
-        last = add_steps(counts, row.base_s, row.slope_s, steps)
-    w.state[0].top_bin = max(w.state[0].top_bin, last)
+        low, high = add_steps(counts, row.base_s, row.slope_s, steps)
+        _widen(w, low, high)
     row.step += steps
     row.kv += steps * row.batch
     row.tokens += steps * row.batch
@@ -426,9 +435,10 @@ def _meter_joiners(w, instance):
         following = request.batch_next
         if request.state == RUNNING:
             gap = gap_bin(w.state[0].now_s + first_s - request.last_token_s)
-            w.gaps[request.slot, gap_bin(first_s)] -= 1
+            step = gap_bin(first_s)
+            w.gaps[request.slot, step] -= 1
             w.gaps[request.slot, gap] += 1
-            w.state[0].top_bin = max(w.state[0].top_bin, gap)
+            _widen(w, step, gap)
         index = following
     row.joined_head = -1
 

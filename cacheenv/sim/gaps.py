@@ -34,11 +34,12 @@ def bin_value_s(index):
 
 @jit
 def add_steps(row, first_s, slope_s, count):
-    """Adds `count` steps of first_s, first_s + slope_s, ... to a histogram row; returns the last bin touched."""
+    """Adds `count` steps of first_s, first_s + slope_s, ... to a histogram row; returns the first and the last bin."""
     index = gap_bin(first_s)
     if slope_s <= 0.0:
         row[index] += count
-        return index
+        return index, index
+    first = index
     done = 0
     while done < count:
         upper_s = SMALLEST_S * math.exp((index + 1) * LOG_RATIO)
@@ -49,7 +50,7 @@ def add_steps(row, first_s, slope_s, count):
         done = below
         if done < count:
             index += 1
-    return index
+    return first, index
 
 
 @jit

@@ -95,7 +95,7 @@ STATE = record(
             "next_arrival deciding unfinished in_system counted_in_system stop tick_open tick_number heap_size "
             "flow_number free_flow free_flows free_node free_nodes table_size event_head event_count free_slot "
             "store_hit_pages best_hit_pages best_holder met violated rejected routed decisions invalid actions moves "
-            "top_bin"
+            "low_bin top_bin"
         ).split()
     ]
 )

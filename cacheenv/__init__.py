@@ -1,10 +1,7 @@
 """cacheenv: a Gymnasium environment of an LLM-serving cluster with prefix caches and prefill/decode disaggregation.
 
-    import gymnasium as gym
-    env = gym.make("cacheenv:cacheenv/Cluster-v0", scenario="kimi-chat")
-
-    import cacheenv
-    result = cacheenv.simulate("kimi-chat", "mooncake", seed=0)
+Train and test in `gym.make("cacheenv:cacheenv/Cluster-v0", scenario="kimi-chat")`; run one policy over a scenario with
+`cacheenv.simulate("kimi-chat", "mooncake", seed=0)`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Policies: one compiled function `(view, rng, params) -> action`, or any Python object with `act(view, mask)`.
 
-A router returns a route action (see :func:`route`), a rescheduler a migration action (:func:`move` or
-:func:`stay`), an admission policy 1 (accept) or 0 (reject) for the route in
-`view.cluster[0].proposed`. A decode choice returns a route action too, of which only the decode instance is used. `rng` is the policy's own random stream (:mod:`cacheenv.sim.rng`); `params` holds the
-declared parameters in order, then `state_size` numbers that belong to the policy and start at 0.
+A router returns a route action (see :func:`route`), a rescheduler a migration action (:func:`move` or :func:`stay`), an
+admission policy 1 (accept) or 0 (reject) for the route in `view.cluster[0].proposed`. A decode choice returns a route
+action too, of which only the decode instance is used. `rng` is the policy's own random stream
+(:mod:`cacheenv.sim.rng`); `params` holds the declared parameters in order, then `state_size` numbers that belong to the
+policy and start at 0.
 """
 
 from __future__ import annotations
@@ -288,7 +289,8 @@ def _add(bundle: PolicyBundle, part: Policy, name: str) -> PolicyBundle:
     slot = part.kind
     if getattr(bundle, slot) is not None:
         raise InputError(f"policy {name}: two parts of kind {slot}")
-    return replace(bundle, **{slot: part})
+    changes: dict[str, Any] = {slot: part}
+    return replace(bundle, **changes)
 
 
 def as_decode_choice(part: Policy | PolicyBundle) -> Policy:

@@ -13,7 +13,7 @@ from cacheenv.config import Scenario, load_scenario
 from cacheenv.metrics import summarize
 from cacheenv.policy import Policy, PolicyBundle, as_bundle, make_policy
 from cacheenv.sim.policy_type import policy_addresses
-from cacheenv.sim.tables import COMPLETED, FUTURE, HANDOVER, PREFILLING, QUEUED, STOP_GROW, WAITING, World
+from cacheenv.sim.tables import COMPLETED, FUTURE, HANDOVER, PREFILLING, QUEUED, STOP_GROW, WAITING, World, columns
 from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE
 from cacheenv.workload import Workload
 from cacheenv.worlds import Worlds
@@ -35,21 +35,8 @@ _COUNTS = (
     "rework_tokens preemptions migrations prefill_instance decode_instance outcome slo_met counted"
 ).split()
 
-RECORD_DTYPE = np.dtype(
-    (
-        np.record,
-        [("request", "i8"), ("session", "i8"), ("namespace", "i8")]
-        + [(name, "f8") for name in _TIMES]
-        + [(name, "i8") for name in _COUNTS],
-    )
-)
-INSTANCE_DTYPE = np.dtype(
-    (
-        np.record,
-        [("kind", "i8"), ("index", "i8"), ("busy_s", "f8"), ("tokens", "i8")]
-        + [("bytes_out", "f8"), ("bytes_in", "f8"), ("nic_bytes_per_s", "f8")],
-    )
-)
+RECORD_DTYPE = columns(f"i8 request session namespace\nf8 {' '.join(_TIMES)}\ni8 {' '.join(_COUNTS)}")
+INSTANCE_DTYPE = columns("i8 kind index tokens\nf8 busy_s bytes_out bytes_in nic_bytes_per_s")
 KIND_PREFILL, KIND_DECODE, KIND_STORE = range(3)
 
 

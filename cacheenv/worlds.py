@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -139,7 +139,7 @@ class Worlds:
         tables = self._require()
         self.shares_workload = False
         self.workload_of[:] = np.arange(self.count)
-        stacked = {
+        stacked: dict[str, Any] = {
             name: np.repeat(getattr(tables, name)[:1], self.count, axis=0) for name in WORKLOAD_TABLES
         }  # fmt: skip
         stacked["load"] = stacked["load"].view(np.recarray)
@@ -147,7 +147,12 @@ class Worlds:
 
     def _make_room(self, workload: Workload) -> World:
         """Allocates the tables at the first reset, or longer ones when a workload does not fit."""
-        needed = (len(workload), len(workload.blocks), workload.num_blocks, len(workload.mean_residual_tokens))
+        needed: tuple[int, ...] = (
+            len(workload),
+            len(workload.blocks),
+            workload.num_blocks,
+            len(workload.mean_residual_tokens),
+        )
         if self.tables is not None:
             have = (
                 self.tables.load.shape[1],
@@ -168,7 +173,7 @@ class Worlds:
                     new[...] = old
                     continue
                 if name in ("flow", "heap", "heap_position", "node", "table", "event"):
-                    fresh = fresh._replace(**{name: old})  # pools that had grown keep their size
+                    fresh = fresh._replace(**cast(Any, {name: old}))  # pools that had grown keep their size
                     continue
                 new[tuple(slice(0, length) for length in old.shape)] = old
         self.tables = fresh
@@ -303,10 +308,11 @@ class Worlds:
         """World `index` as views into the stacked tables."""
         tables = self._require()
         which = int(self.workload_of[index])
-        return World(*(
+        rows: list[Any] = [
             table[which] if name in WORKLOAD_TABLES else table[index]
             for name, table in zip(World._fields, tables, strict=True)
-        ))  # fmt: skip
+        ]
+        return World(*rows)
 
     def view(self, index: int) -> View:
         """View of world `index`."""

@@ -5,8 +5,8 @@
 The paper (16 nodes, how many of them prefill is not said) prints 19.65 s for random, 5.27 s for load balancing, 3.58 s
 for the local and 3.07 s for the global cache-aware rule. The order must come out at 5, 6, 7 and 8 prefill instances;
 seconds need not, since the split, the batching and a constant overhead of the testbed are not published.
-`longest_prefix` is run beside them: all requests of the trace share block 0, so the first instance that holds it attracts
-everything.
+`longest_prefix` is run beside them: all requests of the trace share block 0, so the first instance that holds it
+attracts everything.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import csv
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ def ordering_holds(rows: list[dict[str, float | int | str]], prefill: int) -> bo
     """Whether mooncake < mooncake_local < least_requests < random at this number of prefill instances."""
     means = {row["policy"]: float(row["ttft_mean_s"]) for row in rows if row["prefill_instances"] == prefill}
     ordered = [means[policy] for policy in PAPER_S]
-    return all(left < right for left, right in zip(ordered, ordered[1:], strict=False))
+    return all(left < right for left, right in pairwise(ordered))
 
 
 def plot(rows: list[dict[str, float | int | str]], path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cacheenv.envs.features import fill_observation
 from cacheenv.sim.engine import apply_move, apply_route
-from cacheenv.sim.jit import HOT_OPTIONS, inner, jit_signature
+from cacheenv.sim.jit import HOT_OPTIONS, disabled, inner, jit_signature
 from cacheenv.sim.masks import migrate_mask, route_mask
 from cacheenv.sim.policy_type import ADDRESSES_TYPE, STACKED_VIEW_TYPE
 from cacheenv.sim.rollout import STACKED_WORLD_TYPE, advance_with_policies
@@ -141,4 +141,4 @@ STEP_SIGNATURE = _INT(
 )
 step_worlds = jit_signature(STEP_SIGNATURE, _step_worlds, HOT_OPTIONS)
 #: Without the dispatcher's look-up of argument types, which costs more than a step.
-step_entry = step_worlds.overloads[STEP_SIGNATURE.args].entry_point if hasattr(step_worlds, "overloads") else step_worlds
+step_entry = step_worlds if disabled() else step_worlds.overloads[STEP_SIGNATURE.args].entry_point

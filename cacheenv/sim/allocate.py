@@ -113,7 +113,6 @@ def clear_world(w):
     state.unfinished = config.num_requests
     state.in_system = 0
     state.counted_in_system = 0
-    state.stop = 0
     state.tick_open = 0
     state.tick_number = 0
     state.heap_size = 0

@@ -1,8 +1,7 @@
 """The event loop: runs a world to its next decision, and carries decisions out.
 
-    stop = advance(w, view)            # DECISION_ROUTE, DECISION_MIGRATE, or a STOP_* code
-    apply_route(w, view, action)       # after DECISION_ROUTE
-    apply_move(w, view, action)        # after DECISION_MIGRATE
+`advance` stops with DECISION_ROUTE (then comes `apply_route`), with DECISION_MIGRATE (then `apply_move`), or with a
+STOP_* code.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def add_steps(row, first_s, slope_s, count):
         upper_s = SMALLEST_S * math.exp((index + 1) * LOG_RATIO)
         below = count
         if index < BINS - 1:
-            below = min(count, max(done, int(math.ceil((upper_s - first_s) / slope_s))))
+            below = min(count, max(done, math.ceil((upper_s - first_s) / slope_s)))
         row[index] += below - done
         done = below
         if done < count:

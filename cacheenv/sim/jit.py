@@ -25,7 +25,7 @@ PACKAGE_DIRECTORY = Path(__file__).resolve().parent.parent
 
 def disabled() -> bool:
     """Whether `NUMBA_DISABLE_JIT` makes every function run as plain Python."""
-    return bool(numba.config.DISABLE_JIT)
+    return bool(getattr(numba.config, "DISABLE_JIT", 0))
 
 
 @functools.cache

@@ -237,9 +237,7 @@ def cancel_flow(w, index):
 @inner
 def transfer_seconds(w, source, sink, tokens):
     """Estimate of moving prefix KV now: one more flow beside those that the two NICs carry."""
-    rate = min(
-        w.nic[source].bytes_per_s / (w.nic[source].out + 1), w.nic[sink].bytes_per_s / (w.nic[sink].in_ + 1)
-    )
+    rate = min(w.nic[source].bytes_per_s / (w.nic[source].out + 1), w.nic[sink].bytes_per_s / (w.nic[sink].in_ + 1))
     config = w.config[0]
     pages = (tokens + config.page_tokens - 1) // config.page_tokens
     return config.setup_s + pages * config.per_block_s + tokens * config.prefill_kv_bytes / rate

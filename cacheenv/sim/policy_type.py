@@ -1,8 +1,9 @@
 """The compiled type of a policy: `int64(View, int64[::1], float64[::1])`, called through its address.
 
-Policies reach the compiled loops as a small array of addresses (:func:`policy_addresses`), which :func:`policy_at` turns
-back into functions. Passing the functions themselves would do the same, but Numba then unpickles their type on every
-call, which takes longer than a step of the environment. Under `NUMBA_DISABLE_JIT=1` the "addresses" are the functions.
+Policies reach the compiled loops as a small array of addresses (:func:`policy_addresses`), which :func:`policy_at`
+turns back into functions. Passing the functions themselves would do the same, but Numba then unpickles their type on
+every call, which takes longer than a step of the environment. Under `NUMBA_DISABLE_JIT=1` the "addresses" are the
+functions.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ def policy_addresses(functions: Sequence[Any]) -> Any:
 
 
 @intrinsic
-def _function_at(typing_context, c_address, jit_address):  # type: ignore[no-untyped-def]
+def _function_at(typing_context, c_address, jit_address):
     """A first-class function from the addresses of its two entries."""
     signature = POLICY_TYPE(types.int64, types.int64)
 
-    def build(context, builder, _, arguments):  # type: ignore[no-untyped-def]
+    def build(context, builder, _, arguments):
         pointer = context.get_value_type(types.voidptr)
         value = cgutils.create_struct_proxy(POLICY_TYPE)(context, builder)
         value.c_addr = builder.inttoptr(arguments[0], pointer)
@@ -57,11 +58,11 @@ def _function_at(typing_context, c_address, jit_address):  # type: ignore[no-unt
     return signature, build
 
 
-def _plain_policy_at(functions, index):  # type: ignore[no-untyped-def]
+def _plain_policy_at(functions, index):
     return functions[index]
 
 
-def _compiled_policy_at(addresses, index):  # type: ignore[no-untyped-def]
+def _compiled_policy_at(addresses, index):
     return _function_at(addresses[index, 0], addresses[index, 1])
 
 

@@ -29,7 +29,8 @@ from cacheenv.sim.tables import (
 @inner
 def prefill_seconds(row, new, cached):
     """Time of a batch of one prompt: max(d, a + b n + c (n^2 + 2 max(n, n_tile) p)), seconds."""
-    return max(row.floor_s, row.a + row.b * new + row.c * (float(new) * new + 2.0 * max(float(new), row.n_tile) * cached))
+    quadratic = float(new) * new + 2.0 * max(float(new), row.n_tile) * cached
+    return max(row.floor_s, row.a + row.b * new + row.c * quadratic)
 
 
 @inner
@@ -63,7 +64,6 @@ def enqueue(w, index, instance, hit_pages):
     request.prefill_instance = instance
     request.predicted_new_tokens = request.prompt_tokens - cached
     request.predicted_s = prefill_seconds(row, request.prompt_tokens - cached, cached)
-    request.left_s = request.predicted_s
     request.next = -1
     if row.tail >= 0:
         w.request[row.tail].next = index
@@ -172,9 +172,7 @@ def _order_lpm(w, instance):
             block = w.blocks[start + probe]
             for earlier in range(count):
                 other = w.scratch[earlier]
-                if w.request[other].cold and (
-                    w.blocks[w.load[other].block_start + probe] == block
-                ):
+                if w.request[other].cold and (w.blocks[w.load[other].block_start + probe] == block):
                     request.match_pages = -1
                     break
             request.cold = 1 if request.match_pages >= 0 else 0  # a low-match request that others defer to
@@ -492,4 +490,3 @@ def check_memory(w, tree_index):
         index = w.node[index].newer
     fits = tree.pages + tree.private <= tree.capacity
     return fits and tree.private >= 0 and tree.locked >= 0 and listed == tree.pages - tree.locked
-

@@ -354,7 +354,8 @@ class Worlds:
         twin.workloads = list(self.workloads)
         twin.views = View(*(table.copy() for table in self.views))
         if self.tables is not None:
-            twin.tables = World(*(table.copy() for table in self.tables))
+            copies: list[Any] = [table.copy() for table in self.tables]
+            twin.tables = World(*copies)
         return twin
 
     def __copy__(self) -> Worlds:

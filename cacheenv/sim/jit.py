@@ -42,9 +42,10 @@ def _folder_stamp(folder: str) -> tuple[float, int]:
 
 @functools.cache
 def package_stamp() -> tuple[tuple[float, int], ...]:
-    """State of the folders of `cacheenv` that hold compiled code."""
-    folders = (PACKAGE_DIRECTORY, *(PACKAGE_DIRECTORY / name for name in ("sim", "envs", "workload")))
-    return tuple(_folder_stamp(str(folder)) for folder in folders)
+    """State of the parts of `cacheenv` that hold compiled code."""
+    policy = (PACKAGE_DIRECTORY / "policy.py").stat()
+    folders = (str(PACKAGE_DIRECTORY / name) for name in ("sim", "envs", "workload"))
+    return (*(_folder_stamp(folder) for folder in folders), (policy.st_mtime, policy.st_size))
 
 
 def _stamp_cache(dispatcher: Any) -> Any:
@@ -52,7 +53,7 @@ def _stamp_cache(dispatcher: Any) -> Any:
     cache_file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if cache_file is not None and hasattr(cache_file, "_source_stamp"):
         folder = os.path.dirname(dispatcher.py_func.__code__.co_filename)
-        own = _folder_stamp(folder) if os.path.isdir(folder) else None
+        own = _folder_stamp(folder) if os.path.isdir(folder) and Path(folder) != PACKAGE_DIRECTORY else None
         cache_file._source_stamp = (cache_file._source_stamp, package_stamp(), own)
     return dispatcher
 

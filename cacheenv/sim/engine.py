@@ -56,7 +56,8 @@ def _needs_growth(w):
     margin = w.config[0].batch_margin
     if state.free_flows < margin or state.free_nodes < 8 * margin:
         return True
-    return w.config[0].index_delay_s > 0.0 and w.event.shape[0] - state.event_count < w.config[0].batch_margin * 64
+    most_news = w.node.shape[0] - state.free_nodes + 2 * margin  # every node may be evicted, and some be added
+    return w.config[0].index_delay_s > 0.0 and w.event.shape[0] - state.event_count < most_news
 
 
 @inner

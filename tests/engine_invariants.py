@@ -1,0 +1,220 @@
+"""What must hold in the engine's tables at every decision, and what must be left when a run has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cacheenv.sim.prefill import check_memory
+from cacheenv.sim.tables import (
+    DONE,
+    MOVE_COPIED,
+    MOVE_COPYING,
+    MOVE_DELTA,
+    MOVE_NONE,
+    PHASE_FREE,
+    PHASE_LAST,
+    PHASE_MAIN,
+    PREEMPTED,
+    QUEUED,
+    RUNNING,
+    WAITING,
+    World,
+)
+from cacheenv.worlds import Worlds
+
+NODE, REQUEST, FLOW = "node", "request", "flow"
+
+
+def chain(table: Any, head: int, link: str) -> Iterator[int]:
+    """Row numbers of a linked list; a loop fails."""
+    following = table[link].tolist()
+    for _ in range(len(table) + 1):
+        if head < 0:
+            return
+        yield int(head)
+        head = following[head]
+    raise AssertionError("a list without an end")
+
+
+def check_world(worlds: Worlds) -> None:
+    """All invariants that hold between two events."""
+    world = worlds.world(0)
+    for tree_index in range(len(world.tree)):
+        assert check_memory(world, tree_index)
+        check_tree(world, tree_index)
+    check_pools(world)
+    check_heap(world)
+    check_links(world)
+    for instance in range(len(world.prefill)):
+        check_prefill(world, instance)
+    for instance in range(len(world.decode)):
+        check_decode(world, instance)
+    check_requests(world)
+
+
+def nodes_of(world: World, tree_index: int) -> np.ndarray:
+    """Nodes of a tree, without its root."""
+    node, root = world.node, int(world.tree[tree_index].root)
+    mine = np.flatnonzero((node["used"] == 1) & (node["tree"] == tree_index))
+    return mine[mine != root]
+
+
+def check_tree(world: World, tree_index: int) -> None:
+    tree, node = world.tree[tree_index], world.node
+    mine = nodes_of(world, tree_index)
+    assert len(mine) == tree.nodes
+    assert tree.pages == node["length"][mine].sum()
+    assert tree.locked == node["length"][mine][node["locks"][mine] > 0].sum()
+    assert np.all(node["length"][mine] > 0)
+    assert np.all(node["locks"][mine] >= 0)
+    root = int(tree.root)
+    assert (node[root]["locks"], node[root]["parent"]) == (0, -1)
+    listed = list(chain(node, int(tree.oldest), "newer"))
+    assert sorted(listed) == mine[node["locks"][mine] == 0].tolist()
+    assert (listed[-1] if listed else -1) == tree.newest
+    place = {index: number for number, index in enumerate(listed)}
+    children: dict[int, int] = {}
+    locks, known = node["locks"].tolist(), {root, *mine.tolist()}
+    for index, parent in zip(mine.tolist(), node["parent"][mine].tolist(), strict=True):
+        children[parent] = children.get(parent, 0) + 1
+        assert parent in known
+        if parent != root:
+            assert locks[parent] >= locks[index], "a page is held, the page before it is not"
+            if index in place and parent in place:
+                assert place[parent] > place[index], "a parent would be evicted before its child"
+    counted = node["children"].tolist()
+    assert all(counted[index] == children.get(index, 0) for index in known)
+
+
+def check_pools(world: World) -> None:
+    state = world.state[0]
+    free = list(chain(world.flow, int(state.free_flow), "next"))
+    assert len(free) == state.free_flows == np.count_nonzero(world.flow["phase"] == PHASE_FREE)
+    free = list(chain(world.node, int(state.free_node), "newer"))
+    assert len(free) == state.free_nodes == np.count_nonzero(world.node["used"] == 0)
+    table = world.table[world.table >= 0]
+    inner = np.flatnonzero((world.node["used"] == 1) & (world.node["parent"] >= 0))
+    assert np.array_equal(np.sort(table), inner)
+    free = list(chain(world.slot, int(state.free_slot), "next"))
+    held = [int(request.slot) for request in world.request if request.state != 0 and request.slot >= 0]
+    assert len(set(free)) == len(free) and not set(free) & set(held)
+    assert len(free) + len(held) <= len(world.slot)
+
+
+def check_heap(world: World) -> None:
+    size = int(world.state[0].heap_size)
+    heap, position = world.heap[:size], world.heap_position
+    assert np.array_equal(position[heap["timer"]], np.arange(size))
+    assert np.count_nonzero(position >= 0) == size
+    keys = list(zip(heap["time_s"].tolist(), heap["order"].tolist(), strict=True))
+    assert all(keys[(at - 1) // 2] <= keys[at] for at in range(1, size))
+    assert all(time >= world.state[0].now_s for time, _ in keys)
+
+
+def check_links(world: World) -> None:
+    flow = world.flow
+    sending = np.flatnonzero((flow["phase"] == PHASE_MAIN) | (flow["phase"] == PHASE_LAST))
+    for index, nic in enumerate(world.nic):
+        out, into = sending[flow["source"][sending] == index], sending[flow["sink"][sending] == index]
+        assert sorted(chain(flow, int(nic.first_out), "next_out")) == out.tolist()
+        assert sorted(chain(flow, int(nic.first_in), "next_in")) == into.tolist()
+        assert (nic.out, nic.in_) == (len(out), len(into))
+        # no NIC carries more than its bandwidth
+        assert flow["rate"][out].sum() <= nic.bytes_per_s * (1 + 1e-12)
+        assert flow["rate"][into].sum() <= nic.bytes_per_s * (1 + 1e-12)
+
+
+def check_prefill(world: World, instance: int) -> None:
+    row, request = world.prefill[instance], world.request
+    queued = list(chain(request, int(row.head), "next"))
+    assert len(queued) == row.queued
+    assert (queued[-1] if queued else -1) == row.tail
+    assert all(request[index]["state"] == QUEUED for index in queued)
+    assert row.queued_tokens == sum(int(request[index]["predicted_new_tokens"]) for index in queued)
+    assert np.isclose(row.queue_s, sum(float(request[index]["predicted_s"]) for index in queued), rtol=1e-9, atol=1e-9)
+    batch = list(chain(request, int(row.batch_head), "batch_next")) if row.busy else []
+    assert len(batch) == row.batch_size
+    held = request["private_pages"][request["prefill_instance"] == instance].sum()
+    pulled = world.flow[(world.flow["phase"] != PHASE_FREE) & (world.flow["sink"] == instance)]["reserved_pages"].sum()
+    assert world.tree[instance].private == held + pulled
+
+
+def check_decode(world: World, instance: int) -> None:
+    row, request, slot = world.decode[instance], world.request, world.slot
+    slots = world.batch[instance, : int(row.batch)]
+    assert slot["position"][slots].tolist() == list(range(len(slots)))
+    finish = slot["finish_step"][slots]
+    assert all(finish[(at - 1) // 2] <= finish[at] for at in range(1, len(slots)))
+    kv_tokens = 0
+    for number in slots.tolist():
+        index = int(slot[number]["request"])
+        assert (request[index]["slot"], request[index]["state"]) == (number, RUNNING)
+        assert request[index]["decode_instance"] == instance
+        generated = int(request[index]["generated"] + row.step - slot[number]["join_step"])
+        assert 1 <= generated < request[index]["output_tokens"]
+        kv_tokens += int(request[index]["prompt_tokens"]) + generated
+    assert kv_tokens == row.kv
+    assert row.kv <= row.capacity
+    coming = int(row.incoming)
+    assert row.reserved == (request[coming]["move_reserved"] if coming >= 0 else 0)
+    if row.batch > 1 and row.planned > 0:
+        assert row.kv + row.batch <= row.capacity - row.reserved or row.planned == 1
+    for head, count, state in (("head", "waiting", WAITING), ("preempted_head", "preempted", PREEMPTED)):
+        waiting = list(chain(request, int(row[head]), "next"))
+        assert len(waiting) == row[count]
+        assert all(request[index]["state"] == state for index in waiting)
+
+
+def check_requests(world: World) -> None:
+    state, request = world.state[0], world.request[: int(world.config[0].num_requests)]
+    arrived = request[: int(state.next_arrival)]
+    assert state.in_system == np.count_nonzero(arrived["state"] != DONE)
+    assert state.unfinished == np.count_nonzero(request["state"] != DONE)
+    for index in np.flatnonzero(request["move_state"] != MOVE_NONE).tolist():
+        row = request[index]
+        assert world.decode[int(row["move_target"])].incoming == index
+        if row["move_state"] in (MOVE_COPYING, MOVE_COPIED):
+            assert world.decode[int(row["decode_instance"])].outgoing == index
+        if row["move_state"] in (MOVE_COPYING, MOVE_DELTA):
+            assert world.flow[int(row["move_flow"])]["phase"] != PHASE_FREE
+
+
+def check_end(worlds: Worlds) -> None:
+    """Nothing is left of a run but what is cached, and the index knows exactly that."""
+    world = worlds.world(0)
+    check_world(worlds)
+    state, config = world.state[0], world.config[0]
+    for name in ("unfinished", "in_system", "counted_in_system", "heap_size", "event_count", "tick_open"):
+        assert state[name] == 0, name
+    assert state.free_flows == len(world.flow)
+    assert len(list(chain(world.slot, int(state.free_slot), "next"))) == len(world.slot)
+    assert np.all(world.request["state"][: int(config.num_requests)] == DONE)
+    assert not world.node["locks"].any()
+    assert not world.tree["private"].any() and not world.tree["locked"].any()
+    for name in "queued queued_tokens inflight inflight_tokens inflight_new_tokens batch_size busy queue_s".split():
+        assert not world.prefill[name].any(), name
+    assert np.all(world.prefill["chunked"] == -1)
+    for name in "batch kv reserved pending pending_tokens waiting preempted inflight pending_stall_s".split():
+        assert not world.decode[name].any(), name
+    for name in "head tail preempted_head preempted_tail outgoing incoming arrived joined_head".split():
+        assert np.all(world.decode[name] == -1), name
+    check_index(world)
+
+
+def check_index(world: World) -> None:
+    """With all news delivered, the index holds the caches' pages and no others; so does the router's memory."""
+    prefills = int(world.config[0].num_prefill)
+    for holder in range(prefills + 1):
+        known = np.flatnonzero(world.holders[:, 0] >> holder & 1)
+        assert known.tolist() == cached_blocks(world, holder)
+    for tree_index in range(prefills + 1, len(world.tree)):
+        known = np.flatnonzero(world.memory[:, 0] >> (tree_index - prefills - 1) & 1)
+        assert known.tolist() == cached_blocks(world, tree_index)
+
+
+def cached_blocks(world: World, tree_index: int) -> list[int]:
+    rows = world.node[nodes_of(world, tree_index)]
+    return sorted(int(block) for row in rows for block in world.blocks[row["start"] : row["start"] + row["length"]])

@@ -1,0 +1,207 @@
+"""Invented small clusters, workloads and action scripts, from a property-test engine or from a plain random generator.
+
+Everything is small, so that caches and decode memory run over. Numbers with a unit of time or of bytes are drawn from
+continuous distributions: two events then coincide only where the rules make them coincide (equal arrivals, two equal
+prompts of one batch), never by accident, and rounding cannot decide which comes first.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from reference import ReferenceCluster, ReferenceRequest
+
+Choice = TypeVar("Choice")
+NAMESPACE_STEP = 1 << 32  # block ids of namespace n start at n times this
+
+
+class Source:
+    """Where choices come from: `integer(low, high)` decides everything that is discrete, `rng` the continuous rest."""
+
+    def __init__(self, integer: Callable[[int, int], int], rng: random.Random) -> None:
+        self.integer = integer
+        self.rng = rng
+
+    def pick(self, options: Sequence[Choice]) -> Choice:
+        return options[self.integer(0, len(options) - 1)]
+
+    def chance(self, one_in: int) -> bool:
+        """True once in so many times."""
+        return self.integer(0, one_in - 1) == one_in - 1
+
+    def real(self, low: float, high: float) -> float:
+        """Log-uniform."""
+        return math.exp(self.rng.uniform(math.log(low), math.log(high)))
+
+    def real_or_zero(self, low: float, high: float) -> float:
+        return 0.0 if self.chance(2) else self.real(low, high)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison: the cluster, the requests, and what is decided.
+
+    `moves` is None where nobody reschedules. With `pick_legal` a move action counts through the legal moves of the
+    moment, with "stay" behind them; otherwise it is taken as it is, legal or not.
+    """
+
+    cluster: ReferenceCluster
+    requests: tuple[ReferenceRequest, ...]
+    routes: tuple[int, ...]
+    moves: tuple[int, ...] | None
+    pick_legal: bool
+    seed: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a case may get."""
+
+    requests: int = 24
+    pages: int = 12  # of a prompt
+    output_tokens: int = 30
+
+
+def build_case(source: Source, limits: Limits) -> Case:
+    """A case from a source of choices."""
+    page_tokens = source.pick([1, 4, 16])
+    requests = build_requests(source, limits, page_tokens)
+    cluster = build_cluster(source, page_tokens, requests)
+    pairs = cluster.num_prefill * cluster.num_decode
+    routes = tuple(
+        2 * pairs if source.chance(12) else 2 * source.integer(0, pairs - 1) + source.integer(0, 1) for _ in requests
+    )
+    moves = None
+    if source.chance(2):
+        everything = cluster.num_decode * cluster.candidates * cluster.num_decode
+        moves = tuple(source.integer(0, everything) for _ in range(source.integer(1, 4 * len(requests))))
+    return Case(cluster, requests, routes, moves, not source.chance(3), source.integer(0, 1000))
+
+
+def build_requests(source: Source, limits: Limits, page_tokens: int) -> tuple[ReferenceRequest, ...]:
+    """Requests that share prefixes as a tree: each continues, repeats or ignores an earlier one."""
+    spaces = source.pick([1, 1, 2])
+    mean_gap_s = source.real(0.01, 5.0)
+    longest = source.pick([1, 2, source.integer(1, limits.pages), limits.pages]) * page_tokens
+    longest_output = source.pick([2, source.integer(1, limits.output_tokens), limits.output_tokens])
+    time = 0.0 if source.chance(2) else source.real(0.01, 1.0)
+    prompts: list[tuple[int, list[int]]] = []
+    requests: list[ReferenceRequest] = []
+    fresh = 0
+    for index in range(source.integer(1, limits.requests)):
+        if index and not source.chance(3):
+            time += source.rng.expovariate(1.0 / mean_gap_s)
+        tokens = source.integer(1, longest)
+        own: list[int] = []
+        if index and not source.chance(3):
+            parent_tokens, parent = source.pick(prompts[-8:])
+            if source.chance(4):
+                tokens, own = parent_tokens, parent
+            else:
+                own = parent[: source.integer(0, min(tokens, parent_tokens) // page_tokens)]
+        pages = -(-tokens // page_tokens)
+        added = pages - len(own)
+        own = [*own, *range(fresh, fresh + added)]
+        fresh += added
+        prompts.append((tokens, own))
+        space = source.integer(0, spaces - 1)
+        requests.append(
+            ReferenceRequest(
+                arrival_s=time,
+                prompt_tokens=tokens,
+                output_tokens=source.integer(1, longest_output),
+                blocks=tuple(space * NAMESPACE_STEP + block for block in own),
+                session=source.integer(-1, 3),
+                namespace=space,
+            )
+        )
+    return tuple(requests)
+
+
+def build_cluster(source: Source, page_tokens: int, requests: Sequence[ReferenceRequest]) -> ReferenceCluster:
+    """A cluster in which most of the requests fit, but not many at once."""
+    pages = max(len(request.blocks) for request in requests)
+    prompt_tokens = max(request.prompt_tokens for request in requests)
+    total = max(request.prompt_tokens + request.output_tokens for request in requests)
+    tight = source.chance(16)  # the largest requests fit nowhere
+    cache_pages = max(1, pages // 2) if tight else source.integer(pages, 3 * pages + 2)
+    kv_tokens = max(3, page_tokens, total // 2 if tight else source.integer(total, 3 * total))
+    kv_bytes = source.rng.randrange(500, 2000)
+    rate = source.real(0.1, 20.0) * prompt_tokens * kv_bytes  # bytes/s
+    step_s = source.real(0.005, 0.5)
+    cluster = ReferenceCluster(
+        page_tokens=page_tokens,
+        response_overhead_s=source.real_or_zero(0.01, 1.0),
+        num_prefill=source.pick([1, 2, 2, 3]),
+        prefill_a_s=source.real(0.005, 0.1),
+        prefill_b_s=source.real(0.01, 1.0) / prompt_tokens,
+        prefill_c_s=source.real(0.001, 0.5) / prompt_tokens**2,
+        min_prefill_s=source.real_or_zero(0.01, 0.3),
+        n_tile=source.pick([0, 8, 64]),
+        cache_tokens=cache_pages * page_tokens + source.integer(0, page_tokens - 1),
+        queue=source.pick(["fcfs", "lpm"]),
+        lpm_fallback=source.pick([128, 3, 0]),
+        lpm_check_tokens=source.pick([32, 0, 2 * page_tokens]),
+        lpm_defer_tokens=source.pick([32, 1, page_tokens, 2 * page_tokens + 1]),
+        batch_tokens=source.pick([8192, source.integer(1, 2 * prompt_tokens)]),
+        chunk_tokens=source.pick([0, 8192, source.integer(1, prompt_tokens)]),
+        max_batch_requests=source.pick([64, 3, 2, 1]),
+        kv_bytes_per_token=float(kv_bytes),
+        num_decode=source.pick([1, 2, 2, 3]),
+        decode_d_s=step_s,
+        decode_e_s=source.real_or_zero(0.05, 1.0) * step_s,
+        decode_f_s=source.real_or_zero(0.05, 2.0) * step_s / total,
+        kv_tokens=kv_tokens,
+        max_batch=source.pick([256, 16, 8, 3, 2, 1]),
+        reserve_tokens=min(kv_tokens - 1, source.pick([1, 1, 2, 8, 20])),
+        join_stall_s=source.real_or_zero(0.2, 3.0) * step_s,
+        preemption=source.pick(["recompute", "swap"]),
+        swap_bytes_per_s=rate * source.real(0.2, 5.0),
+        decode_kv_bytes_per_token=float(source.rng.randrange(500, 2000)),
+        decode_prefill_a_s=source.real(0.005, 0.1),
+        decode_prefill_b_s=source.real(0.01, 1.0) / prompt_tokens,
+        decode_prefill_c_s=source.real(0.001, 0.5) / prompt_tokens**2,
+        decode_min_prefill_s=step_s,
+        nic_bytes_per_s=rate,
+        setup_s=source.real_or_zero(0.001, 0.2),
+        per_block_s=source.real_or_zero(0.0005, 0.05),
+        layers=source.pick([4, 80, 1, 2]),
+        overlap=source.chance(2),
+        peer_pulls=not source.chance(3),
+        store_nic_bytes_per_s=rate * source.real(0.3, 3.0),
+        write_through=not source.chance(4),
+        index_delay_s=source.real_or_zero(0.01, 2.0),
+        memory_tokens=page_tokens * source.pick([0, source.integer(1, 2 * pages)]),
+        period_s=source.real(0.5, 30.0) * step_s,
+        candidates=source.integer(1, 4),
+        candidate_order=source.pick(["remaining_per_kv", "shortest_kv"]),
+        stall_s=source.real_or_zero(0.001, 0.1),
+        prediction=source.pick(["oracle", "none", "star", "weak"]),
+        tau_tokens=source.pick([None, 15.5]),
+        slo_ttft_s=source.pick([None, source.real(0.1, 10.0)]),
+        slo_tpot_s=source.pick([None, step_s * source.real(1.0, 5.0)]),
+        slo_tbt_tail_s=source.pick([None, step_s * source.real(1.0, 10.0)]),
+        slo_e2e_s=source.pick([None, source.real(0.5, 30.0)]),
+        warmup_requests=source.pick([0, 1]) if len(requests) > 1 else 0,
+    )
+    if source.chance(2):
+        cluster = replace(cluster, store_tokens=source.integer(1, 3 * pages) * page_tokens)
+    return cluster
+
+
+@st.composite
+def cases(draw: Callable[..., Any], limits: Limits | None = None) -> Case:
+    """Cases that the property tests shrink: all discrete choices are drawn one by one."""
+    rng = random.Random(draw(st.integers(0, 1 << 30)))
+    return build_case(Source(lambda low, high: draw(st.integers(low, high)), rng), limits or Limits())
+
+
+def random_case(seed: int, limits: Limits | None = None) -> Case:
+    """The case of a number."""
+    rng = random.Random(seed)
+    return build_case(Source(rng.randint, rng), limits or Limits())

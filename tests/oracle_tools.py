@@ -1,0 +1,504 @@
+"""Runs one case in the compiled engine and in the reference simulator, and compares what comes out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import numba
+import numpy as np
+from oracle_cases import NAMESPACE_STEP, Case
+from reference import ReferenceCluster, ReferenceSimulator, RequestRecord
+from reference.live import LiveRequest
+from reference.migration import Move
+from reference.predictor import predicted_remaining
+
+import cacheenv.worlds
+from cacheenv.config import Scenario, load_scenario
+from cacheenv.physics import load_link, load_preset
+from cacheenv.policy import as_bundle
+from cacheenv.sim.prediction import noise
+from cacheenv.sim.view_types import DECISION_ROUTE, View
+from cacheenv.simulation import Result, collect, drive
+from cacheenv.workload import Workload
+from cacheenv.worlds import Worlds
+
+PRESET, LINK = load_preset("llama2-70b_8xA800_mooncake"), load_link("rdma_4x200g_te")
+
+#: Columns of the records that are compared: exactly, and to RELATIVE.
+COUNTS = (
+    "request session namespace prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens "
+    "pulled_tokens migrated_tokens rework_tokens preemptions migrations prefill_instance decode_instance outcome "
+    "slo_met counted"
+).split()
+TIMES = (
+    "arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s ttft_s tpot_s e2e_s "
+    "tbt_p99_s tbt_tail_s"
+).split()
+RELATIVE = 1e-9
+BIN_ERROR = 1.05**0.5 - 1.0 + 1e-9
+SMALLEST_GAP_S, LARGEST_GAP_S = 1e-4, 900.0  # what the bins resolve
+
+#: One decision: its kind, and named facts about the moment.
+Facts = dict[str, Any]
+
+
+class TiedError(Exception):
+    """The runs differ, but events come so close together that the rules do not say which of them is first.
+
+    Token counts are whole numbers and all tokens have the same size, so that two flows of one NIC can end at the same
+    time for different reasons, up to rounding; and two decode instances with the same batch step in unison, where the
+    engine does not visit every boundary. The case says nothing then.
+    """
+
+
+@dataclass
+class EngineRun:
+    """The engine's side of a case."""
+
+    result: Result
+    worlds: Worlds
+    decisions: list[Facts]
+
+
+@numba.njit
+def _noise(seed, request, refresh):
+    return noise(seed, request, refresh)
+
+
+def scenario_of(cluster: ReferenceCluster) -> Scenario:
+    """The scenario that describes the same cluster; the coefficients of its presets come from :func:`coefficients`."""
+    return load_scenario(
+        {
+            "cluster": {
+                "page_tokens": cluster.page_tokens,
+                "response_overhead_s": cluster.response_overhead_s,
+                "prefill": {
+                    "count": cluster.num_prefill,
+                    **_same(cluster, "cache_tokens queue lpm_fallback lpm_check_tokens lpm_defer_tokens"),
+                    **_same(cluster, "batch_tokens chunk_tokens max_batch_requests"),
+                },
+                "decode": {
+                    "count": cluster.num_decode,
+                    **_same(cluster, "kv_tokens max_batch reserve_tokens join_stall_s preemption"),
+                    "swap_gbytes_per_s": cluster.swap_bytes_per_s / 1e9,
+                },
+                "network": {
+                    "nic_gbytes_per_s": cluster.nic_bytes_per_s / 1e9,
+                    **_same(cluster, "setup_s per_block_s layers overlap peer_pulls"),
+                },
+                "store": {
+                    "capacity_tokens": cluster.store_tokens,
+                    "nic_gbytes_per_s": cluster.store_nic_bytes_per_s / 1e9,
+                    "write_through": cluster.write_through,
+                },
+                "index": {"delay_s": cluster.index_delay_s, "memory_tokens": cluster.memory_tokens},
+            },
+            "reschedule": _same(cluster, "period_s candidates candidate_order stall_s"),
+            "prediction": {"kind": cluster.prediction, "tau_tokens": cluster.tau_tokens},
+            "slo": {name: getattr(cluster, f"slo_{name}") for name in ("ttft_s", "tpot_s", "tbt_tail_s", "e2e_s")},
+            "warmup_requests": cluster.warmup_requests,
+        }
+    )
+
+
+def _same(cluster: ReferenceCluster, names: str) -> dict[str, Any]:
+    return {name: getattr(cluster, name) for name in names.split()}
+
+
+def coefficients(cluster: ReferenceCluster) -> Any:
+    """Patches the presets that a scenario names, those of the prefill and of the decode instances."""
+    prefill = replace(
+        PRESET,
+        **_same(cluster, "prefill_a_s prefill_b_s prefill_c_s min_prefill_s n_tile"),
+        kv_bytes_per_token=cluster.kv_bytes_per_token,
+        kv_copies=1,
+    )
+    decode = replace(
+        PRESET,
+        prefill_a_s=cluster.decode_prefill_a_s,
+        prefill_b_s=cluster.decode_prefill_b_s,
+        prefill_c_s=cluster.decode_prefill_c_s,
+        min_prefill_s=cluster.decode_min_prefill_s,
+        **_same(cluster, "decode_d_s decode_e_s decode_f_s"),
+        kv_bytes_per_token=cluster.decode_kv_bytes_per_token,
+        kv_copies=1,
+    )
+    # The world asks for the preset of the prefill instances, then for that of the decode instances, and so on.
+    asked = [prefill, decode] * 2
+    return mock.patch.object(cacheenv.worlds, "load_preset", lambda name: asked.pop(0))
+
+
+def workload_of(case: Case) -> Workload:
+    """The engine's table of the case's requests."""
+    rows = case.requests
+    return Workload.from_arrays(
+        [row.arrival_s for row in rows],
+        [row.prompt_tokens for row in rows],
+        [row.output_tokens for row in rows],
+        [[block % NAMESPACE_STEP for block in row.blocks] for row in rows],
+        page_tokens=case.cluster.page_tokens,
+        namespace=[row.namespace for row in rows],
+        session=[row.session for row in rows],
+    )
+
+
+def choose(actions: Sequence[int], taken: int, legal: Sequence[int], stay: int, pick_legal: bool) -> int:
+    """The next move action of a script; an illegal one, and any after the last, mean stay."""
+    if taken >= len(actions):
+        return stay
+    if pick_legal:
+        return [*legal, stay][actions[taken] % (len(legal) + 1)]
+    action = actions[taken] % (stay + 1)
+    return action if action in legal else stay
+
+
+class EngineActor:
+    """Replays a case's actions in the engine and notes what the view says at each decision."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.migrates = case.moves is not None
+        self.decisions: list[Facts] = []
+        self.routes = 0
+        self.moves = 0
+        self.watch: Any = None  # called at each decision
+
+    def act(self, view: View, mask: np.ndarray) -> int:
+        if self.watch is not None:
+            self.watch()
+        legal = np.flatnonzero(mask).tolist()
+        stay = len(mask) - 1
+        if view.cluster[0].decision != DECISION_ROUTE:
+            self.decisions.append(move_facts_of_view(view, legal[:-1]))
+            action = choose(self.case.moves or (), self.moves, legal[:-1], stay, self.case.pick_legal)
+            self.moves += 1
+            return action
+        self.decisions.append(route_facts_of_view(view))
+        action = self.case.routes[self.routes]
+        self.routes += 1
+        return action if action in legal else action - 1  # a pull with nothing to pull is no pull
+
+
+def run_engine(case: Case, watch: Any = None, prepare: Any = None) -> EngineRun:
+    """The case in the compiled engine.
+
+    Args:
+        case: The case.
+        watch: Function `watch(worlds)` called at each decision and at the end.
+        prepare: Function `prepare(worlds)` called before the first event.
+    """
+    actor = EngineActor(case)
+    bundle = as_bundle(actor)
+    worlds = Worlds(scenario_of(case.cluster), bundle=bundle, ticks=actor.migrates)
+    with coefficients(case.cluster):
+        worlds.reset(0, case.seed, workload_of(case))
+    if prepare is not None:
+        prepare(worlds)
+    if watch is not None:
+        actor.watch = lambda: watch(worlds)
+    drive(worlds, 0, bundle)
+    if watch is not None:
+        watch(worlds)
+    return EngineRun(collect(worlds, 0, "script", case.seed), worlds, actor.decisions)
+
+
+@dataclass
+class ReferenceRun:
+    """The reference simulator's side of a case."""
+
+    records: list[RequestRecord]
+    sim: ReferenceSimulator
+    decisions: list[Facts]
+
+
+def run_reference(case: Case, noise_seed: int) -> ReferenceRun:
+    """The case in the reference simulator; the noise of predictions is the engine's."""
+    decisions: list[Facts] = []
+    cluster = replace(case.cluster, mean_residual_tokens=tuple(workload_of(case).mean_residual_tokens.tolist()))
+    taken = [0, 0]
+
+    def route(sim: ReferenceSimulator, live: LiveRequest) -> tuple[int, int, bool] | str:
+        decisions.append(route_facts_of_reference(sim, live))
+        action = case.routes[taken[0]]
+        taken[0] += 1
+        if action == 2 * cluster.num_prefill * cluster.num_decode:
+            return "reject"
+        return action // 2 // cluster.num_decode, action // 2 % cluster.num_decode, action % 2 == 1
+
+    def move(sim: ReferenceSimulator, now: float, legal: list[Move]) -> tuple[int, int] | None:
+        number = {
+            (option.source * cluster.candidates + option.slot) * cluster.num_decode + option.destination: option
+            for option in legal
+        }
+        decisions.append(move_facts_of_reference(sim, list(number)))
+        stay = cluster.num_decode * cluster.candidates * cluster.num_decode
+        action = choose(case.moves or (), taken[1], list(number), stay, case.pick_legal)
+        taken[1] += 1
+        return (number[action].request, number[action].destination) if action in number else None
+
+    def z(request: int, refresh: int) -> float:
+        return float(_noise(noise_seed, request, refresh))
+
+    sim = ReferenceSimulator(cluster, case.requests, route, move if case.moves is not None else None, z)
+    return ReferenceRun(sim.run(), sim, decisions)
+
+
+# what a policy sees
+
+
+def _instances_of_view(view: View) -> Facts:
+    prefill, decode = view.prefill, view.decode
+    facts: Facts = {"now_s": float(view.cluster[0].now_s), "in_system": int(view.cluster[0].requests_in_system)}
+    for name in (
+        "queued_requests queued_tokens running_requests inflight_requests inflight_tokens queue_s running_left_s "
+        "cache_used_tokens outgoing_flows incoming_flows dispatched_requests"
+    ).split():
+        facts[f"prefill {name}"] = prefill[name].tolist()
+    for name in (
+        "running_requests waiting_requests preempted_requests pending_requests pending_tokens inflight_requests "
+        "kv_tokens reserved_tokens preemptions outgoing_flows incoming_flows step_s room_tokens can_send can_receive"
+    ).split():
+        facts[f"decode {name}"] = decode[name].tolist()
+    return facts
+
+
+def route_facts_of_view(view: View) -> Facts:
+    """What the view says about an arrival."""
+    request = view.request[0]
+    return {
+        **_instances_of_view(view),
+        "request": int(request.index),
+        "predicted": float(request.predicted_output_tokens),
+        "store_hit": int(request.store_hit_tokens),
+        "hit": view.prefill["hit_tokens"].tolist(),
+        "pull": view.prefill["pull_tokens"].tolist(),
+        "memory": view.prefill["memory_hit_tokens"].tolist(),
+        "prefill_s": view.prefill["prefill_s"].tolist(),
+        "prefill_pull_s": view.prefill["prefill_pull_s"].tolist(),
+    }
+
+
+def move_facts_of_view(view: View, legal: list[int]) -> Facts:
+    """What the view says at a tick."""
+    rows = view.candidate[view.candidate["valid"] == 1]
+    running = view.running[: int(view.cluster[0].num_running)]
+    return {
+        **_instances_of_view(view),
+        "legal": legal,
+        "candidates": [
+            (int(row.source), int(row.request), int(row.kv_tokens), float(row.predicted_remaining_tokens))
+            for row in rows
+        ],
+        "running": sorted((int(row.request), int(row.instance), int(row.kv_tokens)) for row in running),
+    }
+
+
+def prefill_time_s(cluster: ReferenceCluster, new: int, cached: int) -> float:
+    attention = new**2 + 2 * max(new, cluster.n_tile) * cached
+    return max(cluster.min_prefill_s, cluster.prefill_a_s + cluster.prefill_b_s * new + cluster.prefill_c_s * attention)
+
+
+def _instances_of_reference(sim: ReferenceSimulator) -> Facts:
+    cluster, page = sim.cluster, sim.cluster.page_tokens
+    facts: Facts = {"now_s": sim.now}
+    arrived = [live for live in sim.live if live.arrived]
+    facts["in_system"] = sum(live.record.outcome == 0 for live in arrived)
+    routed = [live for live in arrived if live.record.prefill_instance >= 0]
+
+    def new_tokens(live: LiveRequest) -> int:
+        return live.prompt_tokens - live.record.hit_predicted_tokens
+
+    def add(kind: str, name: str, value: Any) -> None:
+        facts.setdefault(f"{kind} {name}", []).append(value)
+
+    for index, instance in enumerate(sim.prefill):
+        here = [live for live in routed if live.record.prefill_instance == index]
+        held = [
+            live
+            for live in here
+            if math.isnan(live.record.prefill_end_s)
+            or (live.output_tokens > 1 and math.isnan(live.record.transfer_end_s))
+        ]
+        add("prefill", "queued_requests", len(instance.queue))
+        add("prefill", "queued_tokens", sum(new_tokens(live) for live in instance.queue))
+        add("prefill", "running_requests", len(instance.batch))
+        add("prefill", "inflight_requests", len(held))
+        add("prefill", "inflight_tokens", sum(live.prompt_tokens for live in held))
+        seconds = [
+            prefill_time_s(cluster, new_tokens(live), live.record.hit_predicted_tokens) for live in instance.queue
+        ]
+        add("prefill", "queue_s", sum(seconds))
+        add("prefill", "running_left_s", max(0.0, instance.batch_end_s - sim.now) if instance.batch else 0.0)
+        add("prefill", "cache_used_tokens", (sim.caches[index].capacity - sim.caches[index].free()) * page)
+        add("prefill", "outgoing_flows", sim.links.out_flows(index))
+        add("prefill", "incoming_flows", sim.links.in_flows(index))
+        add("prefill", "dispatched_requests", len(here))
+    for index, decode in enumerate(sim.decode):
+        nic, kv_tokens, batch = cluster.num_prefill + index, decode.kv_tokens(), len(decode.batch)
+        here = [live for live in routed if _decode_of(live) == index and live.record.outcome == 0]
+        pending = [live for live in here if math.isnan(live.record.transfer_end_s)]
+        add("decode", "running_requests", batch)
+        add("decode", "waiting_requests", len(decode.waiting))
+        add("decode", "preempted_requests", len(decode.preempted))
+        add("decode", "pending_requests", len(pending))
+        add("decode", "pending_tokens", sum(live.prompt_tokens for live in [*pending, *decode.waiting]))
+        add("decode", "inflight_requests", len(here))
+        add("decode", "kv_tokens", kv_tokens)
+        add("decode", "reserved_tokens", decode.reserved_tokens())
+        add("decode", "preemptions", decode.preemptions)
+        add("decode", "outgoing_flows", sim.links.out_flows(nic))
+        add("decode", "incoming_flows", sim.links.in_flows(nic))
+        step_s = cluster.decode_d_s + cluster.decode_e_s * batch + cluster.decode_f_s * kv_tokens
+        add("decode", "step_s", step_s if batch else 0.0)
+        room = cluster.kv_tokens - decode.reserved_tokens() - kv_tokens - cluster.reserve_tokens * (batch + 1)
+        add("decode", "room_tokens", room)
+        add("decode", "can_send", int(decode.outgoing is None))
+        places = batch + len(decode.preempted) + 1
+        add("decode", "can_receive", int(decode.incoming is None and places <= cluster.max_batch))
+    return facts
+
+
+def _decode_of(live: LiveRequest) -> int:
+    """Decode instance to which a request belongs: after it has left, the destination of its migration."""
+    if live.migration is not None and live.migration.left:
+        return live.migration.destination.index
+    return live.record.decode_instance
+
+
+def route_facts_of_reference(sim: ReferenceSimulator, live: LiveRequest) -> Facts:
+    """The same facts as :func:`route_facts_of_view`."""
+    cluster, page = sim.cluster, sim.cluster.page_tokens
+    instances = range(cluster.num_prefill)
+    hits = [sim.index_hit(live, index) * page for index in instances]
+    pulls = [0] * cluster.num_prefill
+    for index in instances:
+        source, pages = sim.transfers.pull_source(live, index)
+        if source >= 0:
+            pulls[index] = pages * page - hits[index]
+    return {
+        **_instances_of_reference(sim),
+        "request": live.index,
+        "predicted": predicted_remaining(cluster, live.index, live.output_tokens, 0, sim.noise),
+        "store_hit": sim.index_hit(live, cluster.num_prefill) * page,
+        "hit": hits,
+        "pull": pulls,
+        "memory": [sim.memory_hit(live, index) * page if cluster.memory_tokens else 0 for index in instances],
+        "prefill_s": [prefill_time_s(cluster, live.prompt_tokens - hit, hit) for hit in hits],
+        "prefill_pull_s": [
+            prefill_time_s(cluster, live.prompt_tokens - hit - pull, hit + pull)
+            for hit, pull in zip(hits, pulls, strict=True)
+        ],
+    }
+
+
+def move_facts_of_reference(sim: ReferenceSimulator, legal: list[int]) -> Facts:
+    """The same facts as :func:`move_facts_of_view`."""
+    return {
+        **_instances_of_reference(sim),
+        "legal": legal,
+        "candidates": [
+            (
+                decode.index,
+                live.index,
+                live.kv_tokens(),
+                predicted_remaining(sim.cluster, live.index, live.output_tokens, live.generated, sim.noise),
+            )
+            for decode in sim.decode
+            for live in sim.migrations.candidates(decode)
+        ],
+        "running": sorted(
+            (live.index, decode.index, live.kv_tokens()) for decode in sim.decode for live in decode.batch
+        ),
+    }
+
+
+# comparison
+
+
+def close(left: Any, right: Any, scale: float = 0.0) -> bool:
+    """Equality: of floats to RELATIVE (of the larger one or of `scale`), of everything else exactly."""
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(close(a, b, scale) for a, b in zip(left, right, strict=True))
+    if isinstance(left, float) or isinstance(right, float):
+        if math.isnan(left) or math.isnan(right):
+            return math.isnan(left) and math.isnan(right)
+        return abs(left - right) <= RELATIVE * max(abs(left), abs(right), scale)
+    return bool(left == right)
+
+
+def differences(case: Case, engine: EngineRun, reference: ReferenceRun) -> list[str]:
+    """Everything in which the two runs differ, the first in time first; empty where they agree."""
+    found: list[str] = []
+
+    def compare(place: str, left: Any, right: Any, scale: float = 0.0) -> None:
+        if not close(left, right, scale):
+            found.append(f"{place}: engine {left!r}, reference {right!r}")
+
+    end_s = reference.sim.now
+    for number, (seen, expected) in enumerate(zip(engine.decisions, reference.decisions, strict=False)):
+        place = f"decision {number} at {expected['now_s']:.6g} s"
+        compare(place, sorted(seen), sorted(expected))
+        for name in expected:
+            compare(f"{place}: {name}", seen.get(name), expected[name], end_s)
+        if found:
+            break
+    compare("decisions", len(engine.decisions), len(reference.decisions))
+    for row, record in zip(engine.result.requests, reference.records, strict=True):
+        for name in COUNTS:
+            compare(f"request {record.request}: {name}", int(row[name]), getattr(record, name))
+        for name in TIMES:
+            scale = end_s if name in ("ttft_s", "tpot_s", "e2e_s") else 0.0  # differences of times
+            compare(f"request {record.request}: {name}", float(row[name]), getattr(record, name), scale)
+        _compare_gaps(row, record, compare)
+    for row, total in zip(engine.result.instances, reference.sim.instance_records(), strict=True):
+        for name, value in dataclasses.asdict(total).items():
+            found_value = row[name].item()
+            compare(
+                f"instance {total.kind}.{total.index}: {name}", found_value, value, end_s if "busy" in name else 0.0
+            )
+    state = engine.worlds.world(0).state[0]
+    counted = [record for record in reference.records if record.counted]
+    compare("met", int(state.met), sum(record.slo_met for record in counted))
+    compare("rejected", int(state.rejected), sum(record.outcome == 2 for record in counted))
+    completed = sum(record.outcome == 1 for record in counted)
+    compare("violated", int(state.violated), completed - sum(record.slo_met for record in counted))
+    compare("integral_s", float(state.integral_s), _integral_s(counted), end_s)
+    return found
+
+
+def _compare_gaps(row: Any, record: RequestRecord, compare: Any) -> None:
+    """Statistics of token gaps against those of the exact gaps, to the resolution of the bins."""
+    if not record.gaps_s or min(record.gaps_s) < SMALLEST_GAP_S or max(record.gaps_s) > LARGEST_GAP_S:
+        return
+    for name in ("tbt_p99", "tbt_tail"):
+        exact = getattr(record, f"{name}_exact_s")
+        within = abs(float(row[f"{name}_s"]) - exact) <= BIN_ERROR * exact
+        compare(f"request {record.request}: {name} of exact gaps within a bin", within, True)
+
+
+def _integral_s(records: Sequence[RequestRecord]) -> float:
+    """Seconds that counted requests spent in the system, summed."""
+    return sum(record.finish_s - record.arrival_s for record in records if record.outcome == 1)
+
+
+def check_case(case: Case) -> tuple[EngineRun, ReferenceRun]:
+    """Runs both simulators and fails with the first differences.
+
+    Returns:
+        Both runs.
+
+    Raises:
+        TiedError: They differ where the order of events is open.
+    """
+    engine = run_engine(case)
+    reference = run_reference(case, int(engine.worlds.world(0).config[0].prediction_seed))
+    found = differences(case, engine, reference)
+    if found and reference.sim.ties:
+        raise TiedError
+    assert not found, "\n".join(found[:12])
+    return engine, reference

@@ -191,8 +191,8 @@ class Scenario:
     slo: SloConfig = section(SloConfig)
     reward: RewardConfig = section(RewardConfig)
     admission: AdmissionConfig = section(AdmissionConfig)
-    router: str = text("mooncake", "policy that routes in Migration-v0")
-    rescheduler: str = text("none", "policy that reschedules in Routing-v0; 'none' = nobody")
+    router: str = text("mooncake", "policy that routes where the agent does not, and with a rescheduler named alone")
+    rescheduler: str = text("none", "policy that reschedules in environments whose agent does not; 'none' = nobody")
     warmup_requests: int = integer(0, "first requests that metrics and rewards leave out", low=0)
     horizon_s: float | None = number(None, "end of an episode, s; null = all served", above=0, optional=True)
 

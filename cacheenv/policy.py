@@ -96,7 +96,6 @@ class Policy:
         requires: Scenario overrides (dotted keys) of engine-side mechanisms that the system needs.
         needs_running: Whether `view.running` must be filled at arrivals too (it always is at rescheduling ticks).
         description: One line for tables.
-        initial_state: Optional function `scenario -> float64 array` that fills the private state (default zeros).
     """
 
     name: str
@@ -222,8 +221,8 @@ def _providers() -> list[PolicyProvider]:
 
 
 def available_policies() -> list[str]:
-    """Names of all installed policies."""
-    return sorted({name for provider in _providers() for name in provider.names()})
+    """Names of all installed policies (agents, which are named by a path, left out)."""
+    return sorted({name for provider in _providers() for name in provider.names() if not name.endswith(":")})
 
 
 def make_policy(name: str, **params: float) -> PolicyBundle:

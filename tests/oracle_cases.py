@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from reference import ReferenceCluster, ReferenceRequest
 
 Choice = TypeVar("Choice")
+CACHE, DECODE = "cache", "decode"
 NAMESPACE_STEP = 1 << 32  # block ids of namespace n start at n times this
 
 
@@ -69,26 +70,63 @@ class Limits:
 
 def build_case(source: Source, limits: Limits) -> Case:
     """A case from a source of choices."""
+    focus = source.pick([None, None, CACHE, DECODE])
     page_tokens = source.pick([1, 4, 16])
-    requests = build_requests(source, limits, page_tokens)
+    requests = build_requests(source, limits, page_tokens, focus)
     cluster = build_cluster(source, page_tokens, requests)
+    cluster = replace(cluster, **focused(source, focus, cluster, requests))
     pairs = cluster.num_prefill * cluster.num_decode
+    least_pull = 1 if focus == CACHE else 0
     routes = tuple(
-        2 * pairs if source.chance(12) else 2 * source.integer(0, pairs - 1) + source.integer(0, 1) for _ in requests
+        2 * pairs if source.chance(12) else 2 * source.integer(0, pairs - 1) + source.integer(least_pull, 1)
+        for _ in requests
     )
     moves = None
-    if source.chance(2):
+    if focus == DECODE or source.chance(2):
         everything = cluster.num_decode * cluster.candidates * cluster.num_decode
         moves = tuple(source.integer(0, everything) for _ in range(source.integer(1, 4 * len(requests))))
     return Case(cluster, requests, routes, moves, not source.chance(3), source.integer(0, 1000))
 
 
-def build_requests(source: Source, limits: Limits, page_tokens: int) -> tuple[ReferenceRequest, ...]:
+def focused(
+    source: Source, focus: str | None, cluster: ReferenceCluster, requests: Sequence[ReferenceRequest]
+) -> dict[str, Any]:
+    """Changes that make a scarce thing scarcer: pages of the caches, or memory of the decode instances."""
+    pages = max(len(request.blocks) for request in requests)
+    total = max(request.prompt_tokens + request.output_tokens for request in requests)
+    if focus == CACHE:
+        return {
+            "num_prefill": source.integer(2, 3),
+            "cache_tokens": (pages + source.integer(0, 3)) * cluster.page_tokens,
+            "peer_pulls": True,
+            "index_delay_s": 0.0,
+        }
+    if focus == DECODE:
+        return {
+            "num_decode": source.integer(2, 3),
+            "kv_tokens": max(total + source.integer(0, total), cluster.page_tokens),
+            "reserve_tokens": 1,
+            "max_batch": source.pick([256, 8]),
+            "nic_bytes_per_s": cluster.nic_bytes_per_s * source.real(5.0, 50.0),
+            "prefill_b_s": cluster.prefill_b_s / 10.0,
+            "prefill_c_s": cluster.prefill_c_s / 10.0,
+        }
+    return {}
+
+
+def build_requests(source: Source, limits: Limits, page_tokens: int, focus: str | None) -> tuple[ReferenceRequest, ...]:
     """Requests that share prefixes as a tree: each continues, repeats or ignores an earlier one."""
     spaces = source.pick([1, 1, 2])
     mean_gap_s = source.real(0.01, 5.0)
     longest = source.pick([1, 2, source.integer(1, limits.pages), limits.pages]) * page_tokens
-    longest_output = source.pick([2, source.integer(1, limits.output_tokens), limits.output_tokens])
+    if focus == DECODE:
+        mean_gap_s = source.real(0.01, 0.3)
+        longest = page_tokens
+    longest_output = (
+        limits.output_tokens
+        if focus == DECODE
+        else source.pick([2, source.integer(1, limits.output_tokens), limits.output_tokens])
+    )
     time = 0.0 if source.chance(2) else source.real(0.01, 1.0)
     prompts: list[tuple[int, list[int]]] = []
     requests: list[ReferenceRequest] = []
@@ -98,12 +136,13 @@ def build_requests(source: Source, limits: Limits, page_tokens: int) -> tuple[Re
             time += source.rng.expovariate(1.0 / mean_gap_s)
         tokens = source.integer(1, longest)
         own: list[int] = []
-        if index and not source.chance(3):
-            parent_tokens, parent = source.pick(prompts[-8:])
+        if index and not source.chance(4):
+            parent_tokens, parent = source.pick(prompts[-6:])
             if source.chance(4):
                 tokens, own = parent_tokens, parent
             else:
-                own = parent[: source.integer(0, min(tokens, parent_tokens) // page_tokens)]
+                common = min(tokens, parent_tokens) // page_tokens
+                own = parent[: source.pick([common, source.integer(0, common)])]
         pages = -(-tokens // page_tokens)
         added = pages - len(own)
         own = [*own, *range(fresh, fresh + added)]
@@ -139,8 +178,8 @@ def build_cluster(source: Source, page_tokens: int, requests: Sequence[Reference
         response_overhead_s=source.real_or_zero(0.01, 1.0),
         num_prefill=source.pick([1, 2, 2, 3]),
         prefill_a_s=source.real(0.005, 0.1),
-        prefill_b_s=source.real(0.01, 1.0) / prompt_tokens,
-        prefill_c_s=source.real(0.001, 0.5) / prompt_tokens**2,
+        prefill_b_s=source.real(0.003, 0.5) / prompt_tokens,
+        prefill_c_s=source.real(0.0003, 0.2) / prompt_tokens**2,
         min_prefill_s=source.real_or_zero(0.01, 0.3),
         n_tile=source.pick([0, 8, 64]),
         cache_tokens=cache_pages * page_tokens + source.integer(0, page_tokens - 1),

@@ -13,7 +13,18 @@ from cacheenv.config import Scenario, load_scenario
 from cacheenv.metrics import summarize
 from cacheenv.policy import Policy, PolicyBundle, as_bundle, make_policy
 from cacheenv.sim.policy_type import policy_addresses
-from cacheenv.sim.tables import COMPLETED, FUTURE, HANDOVER, PREFILLING, QUEUED, STOP_GROW, WAITING, World, columns
+from cacheenv.sim.tables import (
+    COMPLETED,
+    FUTURE,
+    HANDOVER,
+    PREFILLING,
+    QUEUED,
+    STOP_DONE,
+    STOP_GROW,
+    WAITING,
+    World,
+    columns,
+)
 from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE
 from cacheenv.workload import Workload
 from cacheenv.worlds import Worlds
@@ -148,6 +159,8 @@ def drive(worlds: Worlds, index: int, bundle: PolicyBundle) -> int:
         elif stop in (DECISION_ROUTE, DECISION_MIGRATE):
             _act(worlds, index, bundle, stop)
         else:
+            if stop == STOP_DONE:
+                worlds.check_served(index)
             return stop
 
 

@@ -322,6 +322,12 @@ class Worlds:
         """Doubles the pools of all worlds, keeping their state."""
         self.tables = grow(self._require(), self.workload_of)
 
+    def check_served(self, index: int) -> None:
+        """Raises when no event is left although requests are not finished: a defect of the simulator, never silent."""
+        state = self.world(index).state[0]
+        if state.unfinished:
+            raise RuntimeError(f"simulation stuck at t = {state.now_s} s with {state.unfinished} requests unfinished")
+
     def get_state(self, index: int) -> dict[str, np.ndarray]:
         """Copies of all tables of a world (its workload and view included)."""
         state = {name: table.copy() for name, table in self.world(index)._asdict().items()}

@@ -87,7 +87,7 @@ def advance(w, view):
             due_s = w.load[state.next_arrival].arrival_s
             if due_s < time_s or (due_s == time_s and kind > EVENT_ARRIVAL):
                 time_s, kind = due_s, EVENT_ARRIVAL
-        if config.ticks and state.unfinished > 0 and state.next_tick_s < time_s:
+        if config.ticks and kind != NONE and state.unfinished > 0 and state.next_tick_s < time_s:
             time_s, kind = state.next_tick_s, EVENT_TICK
         if kind == NONE:
             return STOP_DONE

@@ -10,6 +10,8 @@ policy and start at 0.
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -20,10 +22,11 @@ from cacheenv.errors import InputError, suggestion
 from cacheenv.sim.jit import POLICY_OPTIONS, jit, jit_signature
 from cacheenv.sim.policy_type import POLICY_SIGNATURE
 from cacheenv.sim.rng import random_below, uniform
-from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE, View
+from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_NONE, DECISION_ROUTE, View
 
 __all__ = [
     "DECISION_MIGRATE",
+    "DECISION_NONE",
     "DECISION_ROUTE",
     "KINDS",
     "Policy",
@@ -154,13 +157,8 @@ def policy(
     def wrap(target: Callable[..., int]) -> Policy:
         if kind not in KINDS:
             raise InputError(f"policy {target.__name__}: kind must be one of {', '.join(KINDS)}, got '{kind}'")
-        try:
-            compiled = jit_signature(POLICY_SIGNATURE, target, POLICY_OPTIONS)
-        except RuntimeError as problem:
-            if "no locator" not in str(problem):
-                raise
-            # Typed at a prompt or built from a string: there is no file beside which to keep a disk cache.
-            compiled = jit_signature(POLICY_SIGNATURE, target, {**POLICY_OPTIONS, "cache": False})
+        options = {**POLICY_OPTIONS, "cache": _stands_in_its_module(target)}
+        compiled = jit_signature(POLICY_SIGNATURE, target, options)
         summary = (target.__doc__ or "").strip().split("\n")[0]
         return Policy(
             name or target.__name__, kind, compiled, dict(params or {}), state_size, dict(requires or {}),
@@ -168,6 +166,15 @@ def policy(
         )  # fmt: skip
 
     return wrap if function is None else wrap(function)
+
+
+def _stands_in_its_module(function: Callable[..., int]) -> bool:
+    """Whether a process that loads the function's compiled form from disk could import what it names.
+
+    Not where it was typed at a prompt or built from a string.
+    """
+    file = getattr(sys.modules.get(function.__module__), "__file__", None)
+    return file is not None and os.path.abspath(file) == os.path.abspath(function.__code__.co_filename)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from cacheenv.sim.migration import can_receive, fill_candidates
 from cacheenv.sim.prediction import predicted_remaining
 from cacheenv.sim.prefill import backlog_seconds, cached_pages, prefill_seconds
 from cacheenv.sim.tables import MOVE_NONE, NONE
-from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE
+from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_NONE, DECISION_ROUTE
 
 
 @jit
@@ -131,29 +131,50 @@ def _fill_decode(w, view, prompt_tokens):
 
 
 @inner
+def _sort_by_request(table, first, last):
+    """Sorts the column `request` of rows `first` to `last` (exclusive): Shell's method."""
+    gap = (last - first) // 2
+    while gap > 0:
+        for at in range(first + gap, last):
+            request = table[at].request
+            place = at
+            while place - gap >= first and table[place - gap].request > request:
+                table[place].request = table[place - gap].request
+                place -= gap
+            table[place].request = request
+        gap //= 2
+
+
+@inner
 def fill_running(w, view):
-    """One row for each request in a decode batch, by instance."""
+    """One row for each request in a decode batch, by instance and then by request.
+
+    The batches themselves are heaps by finishing time; their order would tell which request ends first.
+    """
     config = w.config[0]
     count = 0
     for d in range(config.num_decode):
         row = w.decode[d]
         steps = steps_done(w, d)
+        first = count
         for at in range(row.batch):
             slot = w.slot[w.batch[d, at]]
             request = w.request[slot.request]
-            generated = request.generated + row.step + steps - slot.join_step
-            if generated >= request.output_tokens:
-                continue
-            entry = view.running[count]
-            entry.request = slot.request
+            if request.generated + row.step + steps - slot.join_step < request.output_tokens:
+                view.running[count].request = slot.request
+                count += 1
+        _sort_by_request(view.running, first, count)
+        for at in range(first, count):
+            entry = view.running[at]
+            request = w.request[entry.request]
+            generated = request.generated + row.step + steps - w.slot[request.slot].join_step
             entry.instance = d
             entry.kv_tokens = request.prompt_tokens + generated
             entry.prompt_tokens = request.prompt_tokens
             entry.generated_tokens = generated
-            entry.predicted_remaining_tokens = predicted_remaining(w, slot.request, generated)
+            entry.predicted_remaining_tokens = predicted_remaining(w, entry.request, generated)
             entry.elapsed_s = w.state[0].now_s - request.decode_start_s
             entry.migrating = 1 if request.move_state != MOVE_NONE else 0
-            count += 1
     view.cluster[0].num_running = count
 
 
@@ -200,17 +221,14 @@ def fill_route_view(w, view, index):
 
 
 @inner
-def fill_migrate_view(w, view):
-    """The view at a rescheduling tick; returns whether any move is legal."""
+def _fill_without_request(w, view, decision):
+    """Everything but the candidates, at a moment at which no request is routed."""
     state = w.state[0]
     cluster = view.cluster[0]
     cluster.now_s = state.now_s
-    cluster.decision = DECISION_MIGRATE
+    cluster.decision = decision
     cluster.proposed = NONE
     cluster.requests_in_system = state.in_system
-    legal = fill_candidates(w, view)
-    if not legal:
-        return False
     request = view.request[0]
     request.index = NONE
     request.session = NONE
@@ -228,4 +246,19 @@ def fill_migrate_view(w, view):
     _fill_prefill(w, view, False, 0)
     _fill_decode(w, view, 0)
     fill_running(w, view)
+
+
+@inner
+def fill_migrate_view(w, view):
+    """The view at a rescheduling tick; returns whether any move is legal."""
+    if not fill_candidates(w, view):
+        return False
+    _fill_without_request(w, view, DECISION_MIGRATE)
     return True
+
+
+@inner
+def fill_end_view(w, view):
+    """The view when an episode is over, or cut off: the cluster as it stands, and nothing to decide."""
+    fill_candidates(w, view)
+    _fill_without_request(w, view, DECISION_NONE)

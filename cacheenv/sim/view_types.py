@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+DECISION_NONE = 0
 DECISION_ROUTE = 1
 DECISION_MIGRATE = 2
 
@@ -25,7 +26,7 @@ def record(fields: list[tuple[str, str]]) -> np.dtype:
 CLUSTER_VIEW = record(
     [
         ("now_s", "f8"),
-        ("decision", "i8"),  # DECISION_ROUTE or DECISION_MIGRATE
+        ("decision", "i8"),  # DECISION_ROUTE, DECISION_MIGRATE, or DECISION_NONE when the episode is over
         ("proposed", "i8"),  # route action proposed so far (for decode choices and admission policies)
         ("num_prefill", "i8"),
         ("num_decode", "i8"),
@@ -159,7 +160,7 @@ class View(NamedTuple):
     """Read-only tables in physical units: seconds, tokens, gigabytes a second.
 
     `cluster` and `request` have one row; `prefill` P rows; `decode` D rows; `candidate` D*K rows (slot `s*K + k`);
-    `running` has its first `cluster[0].num_running` rows valid.
+    `running` has its first `cluster[0].num_running` rows valid, ordered by instance and request.
     """
 
     cluster: np.recarray

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -127,7 +128,10 @@ class Worlds:
         for policy in self.bundle.parts():
             values = policy.parameter_array()
             world.policy_params[part_index(policy), : len(values)] = values
-        fill_constants(world, self.view(index))
+        view = self.view(index)
+        for table in view:
+            table.view(np.uint8)[:] = 0
+        fill_constants(world, view)
 
     def _require(self) -> World:
         if self.tables is None:
@@ -141,7 +145,7 @@ class Worlds:
         self.workload_of[:] = np.arange(self.count)
         stacked: dict[str, Any] = {
             name: np.repeat(getattr(tables, name)[:1], self.count, axis=0) for name in WORKLOAD_TABLES
-        }  # fmt: skip
+        }
         stacked["load"] = stacked["load"].view(np.recarray)
         self.tables = tables._replace(**stacked)
 
@@ -328,28 +332,27 @@ class Worlds:
         if state.unfinished:
             raise RuntimeError(f"simulation stuck at t = {state.now_s} s with {state.unfinished} requests unfinished")
 
-    def get_state(self, index: int) -> dict[str, np.ndarray]:
-        """Copies of all tables of a world (its workload and view included)."""
-        state = {name: table.copy() for name, table in self.world(index)._asdict().items()}
-        state.update({f"view_{name}": table.copy() for name, table in self.view(index)._asdict().items()})
-        return state
+    def get_state(self) -> dict[str, Any]:
+        """A copy of everything that the worlds' future depends on; :meth:`set_state` takes it back."""
+        return {
+            "tables": _copied(self._require()),
+            "views": View(*(table.copy() for table in self.views)),
+            "workload_of": self.workload_of.copy(),
+            "workloads": list(self.workloads),
+            "shares_workload": self.shares_workload,
+        }
 
-    def set_state(self, index: int, state: dict[str, np.ndarray], workload: Workload | None = None) -> None:
-        """Puts a world back to a state from :meth:`get_state` of a world of the same scenario."""
-        if self.tables is None:
-            if workload is None:
-                raise RuntimeError("set_state on worlds that were never reset needs the state's workload")
-            self._make_room(workload)
-        while self._require().flow.shape[1] < len(state["flow"]) or self._require().node.shape[1] < len(state["node"]):
-            self.grow()
-        world = self.world(index)
-        shapes = {name: table.shape for name, table in world._asdict().items()}
-        if any(shapes[name] != state[name].shape for name in shapes):
-            raise InputError("set_state: the state is of another scenario, or of a workload of another size")
-        for name, table in world._asdict().items():
-            table[...] = state[name]
-        for name, table in self.view(index)._asdict().items():
-            table[...] = state[f"view_{name}"]
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Puts all worlds back to a state from :meth:`get_state` of worlds of the same scenario and number."""
+        for mine, theirs in zip(self.views, state["views"], strict=True):
+            if mine.shape != theirs.shape:
+                raise InputError("set_state: the state is of another scenario or of another number of worlds")
+        for mine, theirs in zip(self.views, state["views"], strict=True):
+            mine[...] = theirs
+        self.tables = _copied(state["tables"])
+        self.workload_of = state["workload_of"].copy()
+        self.workloads = list(state["workloads"])
+        self.shares_workload = state["shares_workload"]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Worlds:
         """Independent copy; the scenario, policies and workloads (all immutable) are shared."""
@@ -360,13 +363,17 @@ class Worlds:
         twin.workloads = list(self.workloads)
         twin.views = View(*(table.copy() for table in self.views))
         if self.tables is not None:
-            copies: list[Any] = [table.copy() for table in self.tables]
-            twin.tables = World(*copies)
+            twin.tables = _copied(self.tables)
         return twin
 
     def __copy__(self) -> Worlds:
         """A shallow copy would share the tables; it is as deep as a deep copy."""
         return copy.deepcopy(self)
+
+
+def _copied(tables: World) -> World:
+    arrays: list[Any] = [table.copy() for table in tables]
+    return World(*arrays)
 
 
 def _limit(value: float | None) -> float:

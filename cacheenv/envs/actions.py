@@ -15,10 +15,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE
+from cacheenv.errors import InputError
+from cacheenv.sim.view_types import DECISION_MIGRATE
 
 ROUTE_PARTS = ("reject", "prefill", "decode", "pull")
 MOVE_PARTS = ("stay", "source", "candidate", "destination")
+FLAGS = ("reject", "pull", "stay")
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,21 @@ class ActionCodec:
     @property
     def part_sizes(self) -> list[int]:
         """`nvec` of the factored space."""
-        sizes = [2, self.num_prefill, self.num_decode, 2] if self.routes else []
-        return sizes + ([2, self.num_decode, self.candidates, self.num_decode] if self.moves else [])
+        return (self._sizes(ROUTE_PARTS) if self.routes else []) + (self._sizes(MOVE_PARTS) if self.moves else [])
+
+    def _sizes(self, names: tuple[str, ...]) -> list[int]:
+        instances = {"prefill": self.num_prefill, "candidate": self.candidates}
+        return [2 if name in FLAGS else instances.get(name, self.num_decode) for name in names]
+
+    @property
+    def width(self) -> int:
+        """Numbers of one action: 1, or one for each part."""
+        return len(self.part_sizes) if self.factored else 1
+
+    @property
+    def mask_size(self) -> int:
+        """Length of a mask: a flag for each joint number, or for each value of each part (`sum(nvec)`)."""
+        return sum(self.part_sizes) if self.factored else self.joint_count
 
     def space(self) -> gym.Space[Any]:
         """The action space."""
@@ -75,13 +90,12 @@ class ActionCodec:
         decode: int = 0,
         pull: bool = False,
         reject: bool = False,
-        source: int = 0,
-        candidate: int = 0,
-        destination: int = 0,
-        stay: bool = False,
-        migrate: bool | None = None,
+        source: int | None = None,
+        candidate: int | None = None,
+        destination: int | None = None,
+        stay: bool | None = None,
     ) -> Any:
-        """An element of the action space.
+        """An element of the action space: a move where one of its parts is given or only ticks are decided.
 
         Args:
             prefill: Prefill instance p of a route.
@@ -92,101 +106,65 @@ class ActionCodec:
             candidate: Candidate slot k of s.
             destination: Decode instance that a move goes to.
             stay: Move nothing.
-            migrate: Encode a migration decision; default: where only ticks are decided, or `stay` is given.
+
+        Raises:
+            InputError: For a part that is out of range.
         """
-        if migrate is None:
-            migrate = not self.routes or stay
+        migrate = not self.routes or any(part is not None for part in (source, candidate, destination, stay))
+        route = self._checked(ROUTE_PARTS, (reject, prefill, decode, pull)) if self.routes else []
+        move = self._checked(MOVE_PARTS, (stay, source, candidate, destination)) if self.moves else []
+        if migrate and not self.moves:
+            raise InputError("action: only arrivals are decided here, so there is nothing to move")
         if self.factored:
-            route = [int(reject), prefill, decode, int(pull)] if self.routes else []
-            move = [int(stay), source, candidate, destination] if self.moves else []
             return np.array(route + move, np.int64)
         if migrate:
-            if stay:
+            if move[0]:
                 return self.joint_count - 1
-            return self.route_count + ((source * self.candidates) + candidate) * self.num_decode + destination
+            return self.route_count + ((move[1] * self.candidates) + move[2]) * self.num_decode + move[3]
         if reject:
             return self.route_count - 1
         return ((prefill * self.num_decode) + decode) * 2 + int(pull)
+
+    def _checked(self, names: tuple[str, ...], values: tuple[Any, ...]) -> list[int]:
+        """The parts as whole numbers, 0 where they are not given."""
+        sizes = self._sizes(names)
+        parts = [int(value or 0) for value in values]
+        for name, part, size in zip(names, parts, sizes, strict=True):
+            if not 0 <= part < size:
+                raise InputError(f"action: {name}: expected 0 to {size - 1}, got {part}")
+        return parts
 
     def decode(self, action: Any, decision: int | None = None) -> dict[str, Any]:
         """The parts of an element of the action space, as :meth:`encode` takes them.
 
         Args:
             action: Element of the space.
-            decision: `DECISION_ROUTE` or `DECISION_MIGRATE`: which part of a factored action of Cluster-v0 counts.
+            decision: `DECISION_ROUTE` or `DECISION_MIGRATE`: which half of a factored action of Cluster-v0 counts.
         """
-        if self.factored:
-            parts = [int(part) for part in np.asarray(action).reshape(-1)]
-            if self.routes and decision != DECISION_MIGRATE:
-                return {"reject": bool(parts[0]), "prefill": parts[1], "decode": parts[2], "pull": bool(parts[3])}
-            stay, source, candidate, destination = parts[-4:]
-            return {"stay": bool(stay), "source": source, "candidate": candidate, "destination": destination}
-        number = int(action)
-        if number < self.route_count:
-            if number == self.route_count - 1:
-                return {"reject": True}
-            pair, pull = divmod(number, 2)
-            prefill, decode = divmod(pair, self.num_decode)
-            return {"prefill": prefill, "decode": decode, "pull": bool(pull)}
-        number -= self.route_count
-        if number == self.move_count - 1:
-            return {"stay": True}
+        if not self.factored:
+            number = int(action)
+            routing = number < self.route_count
+            return self.route_parts(number) if routing else self.move_parts(number - self.route_count)
+        values = [int(part) for part in np.asarray(action).reshape(-1)]
+        if self.routes and (decision != DECISION_MIGRATE or not self.moves):
+            return _named(ROUTE_PARTS, values[:4])
+        return _named(MOVE_PARTS, values[-4:])
+
+    def route_parts(self, number: int) -> dict[str, Any]:
+        """The parts of a number of the routing block."""
+        pair, pull = divmod(number, 2)
+        return _named(ROUTE_PARTS, self._values(number, self.route_count, *divmod(pair, self.num_decode), pull))
+
+    def move_parts(self, number: int) -> dict[str, Any]:
+        """The parts of a number of the migration block."""
         row, destination = divmod(number, self.num_decode)
-        source, candidate = divmod(row, self.candidates)
-        return {"source": source, "candidate": candidate, "destination": destination}
+        return _named(MOVE_PARTS, self._values(number, self.move_count, *divmod(row, self.candidates), destination))
 
-    def joint(self, action: Any, decision: int) -> int:
-        """The joint number of an action of either format at a decision of the given kind."""
-        if not self.factored:
-            return int(action)
-        parts = np.asarray(action).reshape(-1)
-        if decision == DECISION_ROUTE and self.routes:
-            if parts[0]:
-                return self.route_count - 1
-            return int(((parts[1] * self.num_decode) + parts[2]) * 2 + parts[3])
-        if parts[-4]:
-            return self.joint_count - 1
-        row = parts[-3] * self.candidates + parts[-2]
-        return self.route_count + int(row * self.num_decode + parts[-1])
-
-    def joint_rows(self, actions: np.ndarray, decisions: np.ndarray) -> np.ndarray:
-        """:meth:`joint` for a batch: int64 array of joint numbers."""
-        if not self.factored:
-            return np.ascontiguousarray(actions, np.int64)
-        return np.array([self.joint(a, int(d)) for a, d in zip(actions, decisions, strict=True)], np.int64)
-
-    def factored_mask(self, mask: np.ndarray, decision: int) -> np.ndarray:
-        """The joint mask as a flat mask over the parts (length `sum(nvec)`): a part is legal if some action has it.
-
-        A pull to an instance that has nothing to pull cannot be forbidden in this form; it counts as illegal then.
-        """
-        flat = np.zeros(sum(self.part_sizes), np.bool_)
-        at = 0
-        if self.routes:
-            flat[at : at + 2 + self.num_prefill + self.num_decode + 2] = self._route_parts(mask, decision)
-            at += 2 + self.num_prefill + self.num_decode + 2
-        if self.moves:
-            flat[at:] = self._move_parts(mask, decision)
-        return flat
-
-    def _route_parts(self, mask: np.ndarray, decision: int) -> np.ndarray:
-        if decision != DECISION_ROUTE:
-            return _first_only([2, self.num_prefill, self.num_decode, 2])
-        grid = mask[: self.route_count - 1].reshape(self.num_prefill, self.num_decode, 2)
-        rejecting = [bool(grid.any()), bool(mask[self.route_count - 1])]
-        return np.concatenate([rejecting, grid.any((1, 2)), grid.any((0, 2)), grid.any((0, 1))])
-
-    def _move_parts(self, mask: np.ndarray, decision: int) -> np.ndarray:
-        sizes = [2, self.num_decode, self.candidates, self.num_decode]
-        grid = mask[self.route_count : -1].reshape(self.num_decode, self.candidates, self.num_decode)
-        if decision != DECISION_MIGRATE or not grid.any():
-            flat = _first_only(sizes)
-            flat[:2] = [False, True]
-            return flat
-        staying = [True, True]
-        return np.concatenate([staying, grid.any((1, 2)), grid.any((0, 2)), grid.any((0, 1))])
+    @staticmethod
+    def _values(number: int, count: int, *parts: int) -> list[int]:
+        """The last number of a block is its flag (reject, stay), which has no other parts."""
+        return [1, 0, 0, 0] if number == count - 1 else [0, *parts]
 
 
-def _first_only(sizes: list[int]) -> np.ndarray:
-    """A flat mask that allows the first entry of each part: parts that the decision does not read."""
-    return np.concatenate([np.arange(size) == 0 for size in sizes])
+def _named(names: tuple[str, ...], values: list[int]) -> dict[str, Any]:
+    return {name: bool(value) if name in FLAGS else value for name, value in zip(names, values, strict=True)}

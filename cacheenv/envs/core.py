@@ -14,7 +14,8 @@ from cacheenv.config import Scenario, load_scenario
 from cacheenv.envs.actions import ActionCodec
 from cacheenv.envs.features import TABLES, Feature, flat_scales
 from cacheenv.errors import InputError, suggestion
-from cacheenv.policy import PolicyBundle, make_policy
+from cacheenv.policy import PolicyBundle, View, make_policy
+from cacheenv.sim.actor import list_running
 from cacheenv.sim.policy_type import policy_addresses
 from cacheenv.simulation import apply_requirements, collect
 from cacheenv.worlds import Worlds
@@ -123,6 +124,7 @@ class Core:
         self.settings[0].reward = REWARDS.index(self.scenario.reward.kind)
         self.settings[0].routes = self.codec.route_count
         self.settings[0].moves = self.codec.move_count
+        self.settings[0].factored = self.codec.factored
         self.settings[0].tables = (3 if self.codec.routes else 0) + 4 + (8 if self.codec.moves else 0)
         parts = [self.bundle.router, self.bundle.decode_choice, self.bundle.admission, self.bundle.rescheduler]
         self.settings[0].parts = sum(1 << bit for bit, part in enumerate(parts) if part is not None)
@@ -207,6 +209,13 @@ class Core:
             return False
         worlds.grow()
         return True
+
+    def view(self, index: int) -> View:
+        """The view of world `index`, the table of running requests included."""
+        worlds = self.worlds
+        if worlds.tables is not None:
+            list_running(worlds.tables, worlds.views, worlds.workload_of, index)
+        return worlds.view(index)
 
     def summary(self, index: int) -> dict[str, Any]:
         """The flat metrics of world `index` as it stands; numbers only, NaN where a metric is not defined."""

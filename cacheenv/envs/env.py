@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -45,7 +45,7 @@ class CacheEnv(gym.Env[Any, Any]):
         InputError: For an unknown scenario, key or choice; the message names the place.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class CacheEnv(gym.Env[Any, Any]):
         self.action_space = self.core.codec.space()
         self.observation_space = self.core.observation_space()
         self.episode_seed: int | None = None
-        self._joint = not self.core.codec.factored
+        self._joint = action_format == "joint"
         self._flat = observation == "flat"
         self._features = len(self.core.rows)
-        self._actions = np.zeros(1, np.int64)
-        self._mask = np.ones(self.core.codec.joint_count, np.bool_)
+        self._actions = np.zeros((1, self.core.codec.width), np.int64)
+        self._mask = np.ones(self.core.codec.mask_size, np.bool_)
         self._bind()
 
     def _bind(self) -> None:
@@ -111,8 +111,11 @@ class CacheEnv(gym.Env[Any, Any]):
         """Carries the action out and runs to the next decision."""
         if self.episode_seed is None:
             raise gym.error.ResetNeeded("call reset() before step()")
-        self._actions[0] = int(action) if self._joint else self.core.codec.joint(action, self.decision)
-        self._phase[0] = 0
+        if self._joint:
+            self._actions[0, 0] = action
+        else:
+            self._actions[0] = action
+        self._phase[0] = self.core.kernel.PHASE_ACT
         observation = self._advance()
         stop = self._stop.item(0)
         return observation, self._reward.item(0), stop == STOP_DONE, stop == STOP_HORIZON, self._info(stop)
@@ -132,25 +135,29 @@ class CacheEnv(gym.Env[Any, Any]):
         }
         if stop == STOP_DONE or stop == STOP_HORIZON:
             info.update(self.core.summary(0))
+            if stop == STOP_DONE:
+                self.core.worlds.check_served(0)
         return info
 
     # -- beyond the Gymnasium interface ----------------------------------------------------------------------------
 
     def action_masks(self) -> np.ndarray:
-        """Legal actions: bool array over the joint actions, or over the parts (length `sum(nvec)`)."""
-        if self._joint:
-            return self._mask.copy()
-        return self.core.codec.factored_mask(self._mask, self._stop.item(0))
+        """Legal actions: bool array over the joint actions, or over the values of the parts (length `sum(nvec)`).
+
+        A factored mask allows what some legal action has; a pull to an instance that has nothing to pull, or a move
+        that does not fit, cannot be forbidden in that form and counts as illegal when it is taken.
+        """
+        return self._mask.copy()
 
     @property
     def view(self) -> View:
-        """The view of the present decision in physical units (read only)."""
-        return self.core.worlds.view(0)
+        """The view of the present decision in physical units (read only): what every policy decides on."""
+        return self.core.view(0)
 
     @property
     def decision(self) -> int:
-        """`DECISION_ROUTE`, `DECISION_MIGRATE`, or another number when the episode is over."""
-        return self._stop.item(0)
+        """`DECISION_ROUTE`, `DECISION_MIGRATE`, or `DECISION_NONE` when the episode is over."""
+        return int(self.core.worlds.views.cluster.decision[0, 0])
 
     def encode_action(self, **parts: Any) -> Any:
         """An element of the action space from its parts; see :meth:`cacheenv.envs.actions.ActionCodec.encode`."""
@@ -166,10 +173,11 @@ class CacheEnv(gym.Env[Any, Any]):
 
     def get_state(self) -> dict[str, Any]:
         """Everything that the episode and the seeding depend on; see :meth:`set_state`."""
+        if self.episode_seed is None:
+            raise gym.error.ResetNeeded("call reset() before get_state()")
         return {
-            "tables": self.core.worlds.get_state(0),
-            "workload": self.core.worlds.workloads[0],
-            "step": self.core.steps.copy(),
+            "worlds": self.core.worlds.get_state(),
+            "steps": self.core.steps.copy(),
             "mask": self._mask.copy(),
             "episode_seed": self.episode_seed,
             "np_random": self.np_random.bit_generator.state,
@@ -177,9 +185,8 @@ class CacheEnv(gym.Env[Any, Any]):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continues exactly from a state of this or another environment with the same arguments."""
-        self.core.worlds.set_state(0, state["tables"], state["workload"])
-        self.core.worlds.workloads[0] = state["workload"]
-        self.core.steps[:] = state["step"]
+        self.core.worlds.set_state(state["worlds"])
+        self.core.steps[:] = state["steps"]
         self._mask = state["mask"].copy()
         self.episode_seed = state["episode_seed"]
         self.np_random.bit_generator.state = state["np_random"]

@@ -104,14 +104,14 @@ def flat_scales(features: Sequence[Feature]) -> np.ndarray:
 
 
 _CLUSTER, _REQUEST, _PREFILL, _DECODE, _CANDIDATE = (len(table) for table in TABLES.values())
-_ONE = np.float32(1.0)
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
 @inner
 def _squash(out, scale):
     """Turns raw values in place into features in [0, 1]; without branches, so that it vectorises."""
     for k in range(out.shape[0]):
-        value = out[k]
+        value = max(out[k], _ZERO)
         size = scale[k]
         out[k] = value / (value + size if size > 0.0 else max(value, _ONE))
 
@@ -133,7 +133,7 @@ def _request(view, out, at):
     out[at + 2] = request.best_hit_tokens / tokens
     out[at + 3] = request.store_hit_tokens / tokens
     out[at + 4] = request.memory_hit_tokens / tokens
-    out[at + 5] = view.cluster[0].allow_reject
+    out[at + 5] = view.cluster[0].allow_reject if view.cluster[0].decision == DECISION_ROUTE else 0
 
 
 @inner

@@ -13,9 +13,11 @@ from cacheenv.envs.features import fill_observation
 from cacheenv.sim.engine import apply_move, apply_route
 from cacheenv.sim.jit import HOT_OPTIONS, disabled, inner, jit_signature
 from cacheenv.sim.masks import migrate_mask, route_mask
+from cacheenv.sim.migration import move_is_legal
 from cacheenv.sim.policy_type import ADDRESSES_TYPE, STACKED_VIEW_TYPE
 from cacheenv.sim.rollout import STACKED_WORLD_TYPE, advance_with_policies
-from cacheenv.sim.tables import STOP_GROW, world_at
+from cacheenv.sim.tables import STOP_DONE, STOP_GROW, STOP_HORIZON, world_at
+from cacheenv.sim.view import fill_end_view
 from cacheenv.sim.view_slice import view_at
 from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE, record
 
@@ -27,14 +29,11 @@ SHAPED_PER_S = 0.01  # dense term of the shaped reward: price of a request-secon
 
 STEP = record(
     [("reward", "f8"), ("dt", "f8"), ("previous_s", "f8"), ("previous_integral_s", "f8")]
-    + [
-        (name, "i8")
-        for name in "phase stop invalid previous_met previous_violated previous_rejected steps".split()
-    ]
+    + [(name, "i8") for name in "phase stop invalid previous_met previous_violated previous_rejected steps".split()]
 )
 SETTINGS = record(
     [("violation", "f8"), ("rejection", "f8")]
-    + [(name, "i8") for name in "parts tables routes moves reward".split()]
+    + [(name, "i8") for name in "parts tables routes moves factored reward".split()]
 )
 
 
@@ -44,18 +43,43 @@ def allocate_steps(worlds: int) -> np.recarray:
 
 
 @inner
+def _route_number(view, action, settings):
+    """Joint number of a route action in either format; -1 where it names none."""
+    if settings.factored == 0:
+        return action[0] if 0 <= action[0] < settings.routes else -1
+    if settings.routes > 0 and action[0] == 1:
+        return settings.routes - 1
+    prefills, decodes = view.prefill.shape[0], view.decode.shape[0]
+    prefill, decode, pull = action[1], action[2], action[3]
+    if action[0] != 0 or not (0 <= prefill < prefills and 0 <= decode < decodes and 0 <= pull < 2):
+        return -1
+    return (prefill * decodes + decode) * 2 + pull
+
+
+@inner
+def _move_number(view, action, settings):
+    """Number within the migration block of a move in either format; -1 where it names none."""
+    if settings.factored == 0:
+        return action[0] - settings.routes if action[0] >= settings.routes else -1
+    at = action.shape[0] - 4
+    if action[at] == 1:
+        return settings.moves - 1
+    decodes = view.decode.shape[0]
+    candidates = view.candidate.shape[0] // decodes
+    source, candidate, target = action[at + 1], action[at + 2], action[at + 3]
+    if action[at] != 0 or not (0 <= source < decodes and 0 <= candidate < candidates and 0 <= target < decodes):
+        return -1
+    return (source * candidates + candidate) * decodes + target
+
+
+@inner
 def _act(w, view, step, action, settings):
     """Carries out the action of the decision at which the world stopped."""
     legal = True
     if step.stop == DECISION_ROUTE:
-        if settings.routes == 0 or action >= settings.routes:
-            action = -1
-        legal = apply_route(w, view, action)
+        legal = apply_route(w, view, _route_number(view, action, settings))
     elif step.stop == DECISION_MIGRATE:
-        action -= settings.routes
-        if action < 0:
-            action = -1
-        legal = apply_move(w, view, action)
+        legal = apply_move(w, view, _move_number(view, action, settings))
     step.invalid = 0 if legal else 1
     step.steps += 1
 
@@ -84,20 +108,53 @@ def _reward(w, step, settings):
 
 
 @inner
-def _fill_mask(view, stop, mask, settings):
+def _joint_mask(view, stop, mask, settings):
+    """Legal joint numbers."""
     routes = settings.routes
+    mask[:] = False
     if stop == DECISION_ROUTE:
         route_mask(view, mask[:routes])
-        for at in range(routes, routes + settings.moves):
-            mask[at] = False
     elif stop == DECISION_MIGRATE:
-        for at in range(routes):
-            mask[at] = False
         migrate_mask(view, mask[routes:])
     else:  # nothing is left to decide: the last action (reject or stay) is as good as any
-        for at in range(routes + settings.moves - 1):
-            mask[at] = False
-        mask[routes + settings.moves - 1] = True
+        mask[mask.shape[0] - 1] = True
+
+
+@inner
+def _factored_mask(view, stop, mask, settings):
+    """Parts that some legal action has; of parts that the decision does not read, only the first value."""
+    prefills, decodes = view.prefill.shape[0], view.decode.shape[0]
+    mask[:] = False
+    at = 0
+    if settings.routes > 0:
+        deciding = stop == DECISION_ROUTE
+        mask[0] = True
+        mask[1] = deciding and view.cluster[0].allow_reject == 1
+        pull = 2 + prefills + decodes
+        for i in range(prefills):
+            mask[2 + i] = deciding or i == 0
+            if deciding and view.prefill[i].pull_tokens > 0:
+                mask[pull + 1] = True
+        for d in range(decodes):
+            mask[2 + prefills + d] = deciding or d == 0
+        mask[pull] = True
+        at = pull + 2
+    if settings.moves > 0:
+        candidates = view.candidate.shape[0] // decodes
+        source, slot, target = at + 2, at + 2 + decodes, at + 2 + decodes + candidates
+        if stop == DECISION_MIGRATE:
+            for row in range(view.candidate.shape[0]):
+                for d in range(decodes):
+                    if move_is_legal(view, row, d):
+                        mask[at] = True
+                        mask[source + row // candidates] = True
+                        mask[slot + row % candidates] = True
+                        mask[target + d] = True
+        mask[at + 1] = True
+        if not mask[at]:
+            mask[source] = True
+            mask[slot] = True
+            mask[target] = True
 
 
 def _step_worlds(
@@ -119,8 +176,13 @@ def _step_worlds(
         step.stop = stop
         step.phase = PHASE_DONE
         _reward(w, step, settings)
+        if stop == STOP_DONE or stop == STOP_HORIZON:
+            fill_end_view(w, view)
         fill_observation(view, scale, settings.tables, observations[n])
-        _fill_mask(view, stop, masks[n], settings)
+        if settings.factored:
+            _factored_mask(view, stop, masks[n], settings)
+        else:
+            _joint_mask(view, stop, masks[n], settings)
     return STEP_OK
 
 
@@ -131,7 +193,7 @@ STEP_SIGNATURE = _INT(
     _INT[::1],
     _INT,
     _INT,
-    _INT[::1],
+    _INT[:, ::1],
     numba.typeof(allocate_steps(1)),
     numba.types.float32[:, ::1],
     numba.types.boolean[:, ::1],

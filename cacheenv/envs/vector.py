@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -47,7 +48,7 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         InputError: For an unknown scenario, key or choice; the message names the place.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
+    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(
         self,
@@ -96,8 +97,12 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         self._pool: ThreadPoolExecutor | None = None
         self._randoms: list[np.random.Generator] = []
         self._episode_seeds = np.zeros(num_envs, np.int64)
-        self._masks = np.ones((num_envs, self.core.codec.joint_count), np.bool_)
-        self._pending_reset = np.zeros(num_envs, np.bool_)
+        self._masks = np.ones((num_envs, self.core.codec.mask_size), np.bool_)
+        self._no_actions = np.zeros((num_envs, self.core.codec.width), np.int64)
+        self._edges = np.linspace(0, num_envs, self.threads + 1).astype(int)
+        self._steps = self.core.steps.view(np.ndarray)  # attribute access to records is slow
+        self._pending = np.zeros(num_envs, np.bool_)  # worlds whose episode is over and that are not yet reset
+        self._last: np.ndarray | None = None
 
     # -- Gymnasium ---------------------------------------------------------------------------------------------
 
@@ -111,65 +116,61 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
 
         Args:
             seed: One number, one for each world, or None to continue the streams.
-            options: `reset_mask` (bool array: which worlds), `workload` (requests for all worlds).
+            options: `reset_mask` (bool array: which worlds), `workload` (requests for all of them), `episode_seed`
+                (world i gets `episode_seed + i`).
         """
         given = check_options(options, ("reset_mask", "workload", "episode_seed"))
-        mask = np.asarray(given.get("reset_mask", np.ones(self.num_envs, np.bool_)), np.bool_)
+        mask = np.array(given.get("reset_mask", np.ones(self.num_envs, np.bool_)), np.bool_)
         if mask.shape != (self.num_envs,) or not mask.any():
             raise InputError(f"reset options: reset_mask must be {self.num_envs} booleans, at least one true")
-        seeds = seed if isinstance(seed, Sequence) else [None if seed is None else seed + i for i in range(self.num_envs)]
-        if len(seeds) != self.num_envs:
-            raise InputError(f"reset: expected {self.num_envs} seeds, got {len(seeds)}")
-        if not self._randoms:
-            self._randoms = [seeding.np_random(value)[0] for value in seeds]
-        else:
-            for i, value in enumerate(seeds):
-                if value is not None and mask[i]:
-                    self._randoms[i] = seeding.np_random(value)[0]
+        if not self._randoms and not mask.all():
+            raise gym.error.ResetNeeded("the first reset() must be of all worlds")
+        self._seed(seed, mask)
         observations = self._flat()
         if not mask.all():
             observations[:] = self._last
-        self._begin(mask, given)
-        self._run(np.zeros(self.num_envs, np.int64), observations)
-        self._opened(mask)
-        return self._shape(observations), self._info(np.zeros(self.num_envs), np.zeros(self.num_envs, np.bool_))
+        self._begin(mask, given, observations)
+        self._pending &= ~mask
+        self._last = observations.copy() if self._keeps_last else None
+        info = self._info(np.zeros(self.num_envs), np.zeros(self.num_envs, np.bool_), mask)
+        return self.core.shape_observation(observations), info
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Steps all worlds; see the class for what happens to worlds whose episode is over."""
+        """Steps all worlds; the class says what happens to those whose episode is over."""
         if not self._randoms:
             raise gym.error.ResetNeeded("call reset() before step()")
-        core = self.core
-        steps = core.steps
-        rows = core.codec.joint_rows(np.asarray(actions), steps["stop"])
-        if rows.shape != (self.num_envs,):
-            raise InputError(f"step: expected {self.num_envs} actions, got an array of shape {rows.shape}")
-        resetting = self._pending_reset.copy()
-        steps["phase"] = 0
+        if self._pending.any() and self.autoreset_mode == AutoresetMode.DISABLED:
+            over = ", ".join(str(i) for i in np.flatnonzero(self._pending))
+            raise gym.error.ResetNeeded(f"the episodes of worlds {over} are over; reset them with `reset_mask`")
+        steps, kernel = self._steps, self.core.kernel
+        rows = self._rows(actions)
         observations = self._flat()
-        if resetting.any():
-            self._begin(resetting, {})
+        steps["phase"] = np.where(self._pending, kernel.PHASE_DONE, kernel.PHASE_ACT)
         self._run(rows, observations)
-        if resetting.any():
-            self._opened(resetting)
-            self._pending_reset[:] = False
-        stop = steps["stop"]
-        terminated = stop == STOP_DONE
-        truncated = stop == STOP_HORIZON
+        rewards, dt, invalid = steps["reward"].copy(), steps["dt"].copy(), steps["invalid"] != 0
+        terminated, truncated = steps["stop"] == STOP_DONE, steps["stop"] == STOP_HORIZON
         if self.max_episode_steps is not None:
-            truncated = truncated | ((steps["steps"] >= self.max_episode_steps) & ~terminated)
-        terminated &= ~resetting
-        truncated &= ~resetting
-        rewards = steps["reward"].copy()
+            truncated |= (steps["steps"] >= self.max_episode_steps) & ~terminated
+        if self._pending.any():  # NEXT_STEP: these worlds were over before this step, which only resets them
+            resetting = self._pending
+            self._begin(resetting, {}, observations)
+            for values in (rewards, dt, invalid, terminated, truncated):
+                values[resetting] = 0
+        for i in np.flatnonzero(terminated):
+            self.core.worlds.check_served(int(i))
         done = terminated | truncated
-        info = self._info(np.where(resetting, 0.0, steps["dt"]), (steps["invalid"] != 0) & ~resetting)
-        if done.any():
-            final = {i: core.summary(i) for i in np.flatnonzero(done)} if self.summaries else {}
-            if self.autoreset_mode == AutoresetMode.SAME_STEP:
-                info = self._restart(done, observations, info, final)
-            else:
-                self._add_final(info, final, done)
-                self._pending_reset |= done & (self.autoreset_mode == AutoresetMode.NEXT_STEP)
-        return self._shape(observations), rewards, terminated, truncated, info
+        present = np.ones(self.num_envs, np.bool_)
+        if not done.any():
+            info = self._info(dt, invalid, present)
+        elif self.autoreset_mode == AutoresetMode.SAME_STEP:
+            info = self._restart(done, dt, invalid, observations)
+        else:
+            info = self._info(dt, invalid, present)
+            self._add_summaries(info, done)
+        self._pending = done & (self.autoreset_mode != AutoresetMode.SAME_STEP)
+        if self._keeps_last:
+            self._last = observations.copy()
+        return self.core.shape_observation(observations), rewards, terminated, truncated, info
 
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the threads."""
@@ -181,95 +182,131 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
 
     def action_masks(self) -> np.ndarray:
         """Legal actions of all worlds: bool array (num_envs, actions) as `CacheEnv.action_masks`."""
-        if not self.core.codec.factored:
-            return self._masks.copy()
-        stops = self.core.steps["stop"]
-        rows = [self.core.codec.factored_mask(mask, int(stop)) for mask, stop in zip(self._masks, stops, strict=True)]
-        return np.array(rows)
+        return self._masks.copy()
 
     def view(self, index: int) -> View:
         """The view of world `index` in physical units (read only)."""
-        return self.core.worlds.view(index)
+        return self.core.view(index)
 
     def result(self, index: int) -> Result:
         """Records and summary of the episode of world `index` so far."""
         return collect(self.core.worlds, index, "env", int(self._episode_seeds[index]))
 
+    def get_state(self) -> dict[str, Any]:
+        """Everything that the episodes and the seeding depend on; see :meth:`set_state`."""
+        if not self._randoms:
+            raise gym.error.ResetNeeded("call reset() before get_state()")
+        return {
+            "worlds": self.core.worlds.get_state(),
+            "steps": self.core.steps.copy(),
+            "randoms": copy.deepcopy(self._randoms),
+            **{name: copy.copy(getattr(self, f"_{name}")) for name in ("masks", "last", "pending", "episode_seeds")},
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continues exactly from a state of this or another batch with the same arguments."""
+        self.core.worlds.set_state(state["worlds"])
+        self.core.steps[:] = state["steps"]
+        self._randoms = copy.deepcopy(state["randoms"])
+        for name in ("masks", "last", "pending", "episode_seeds"):
+            setattr(self, f"_{name}", copy.copy(state[name]))
+
     # -- inside ------------------------------------------------------------------------------------------------
+
+    @property
+    def _keeps_last(self) -> bool:
+        """Whether a reset may leave worlds as they are, so that their last observations are needed again."""
+        return self.autoreset_mode == AutoresetMode.DISABLED
 
     def _flat(self) -> np.ndarray:
         return np.empty((self.num_envs, len(self.core.rows)), np.float32)
 
-    def _shape(self, observations: np.ndarray) -> Any:
-        self._last = observations if self.autoreset_mode != AutoresetMode.DISABLED else observations.copy()
-        return self.core.shape_observation(observations)
+    def _rows(self, actions: Any) -> np.ndarray:
+        """The actions as int64 array (num_envs, numbers of an action)."""
+        rows = np.ascontiguousarray(actions, np.int64)
+        shape = (self.num_envs, self.core.codec.width)
+        if rows.shape not in (shape, shape[: 1 + self.core.codec.factored]):
+            raise InputError(f"step: expected {self.num_envs} actions, got an array of shape {rows.shape}")
+        return rows.reshape(shape)
 
-    def _begin(self, mask: np.ndarray, options: Mapping[str, Any]) -> None:
-        """Starts episodes in the masked worlds; the others are left as they are by the next run."""
-        self.core.steps["phase"][~mask] = np.where(self.core.steps["phase"][~mask] == 0, 0, 2)
+    def _seed(self, seed: int | Sequence[int | None] | None, mask: np.ndarray) -> None:
+        """Starts the streams of the masked worlds that are given a seed, and all where there are none yet."""
+        if seed is None or isinstance(seed, (int, np.integer)):
+            seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)]
+        else:
+            seeds = [None if value is None else int(value) for value in seed]
+        if len(seeds) != self.num_envs:
+            raise InputError(f"reset: expected {self.num_envs} seeds, got {len(seeds)}")
+        if not self._randoms:
+            self._randoms = [seeding.np_random(value)[0] for value in seeds]
+            return
+        for i in np.flatnonzero(mask):
+            if seeds[i] is not None:
+                self._randoms[i] = seeding.np_random(seeds[i])[0]
+
+    def _begin(self, mask: np.ndarray, options: Mapping[str, Any], observations: np.ndarray) -> None:
+        """Starts episodes in the masked worlds and takes them to their first decisions."""
+        self._steps["phase"] = self.core.kernel.PHASE_DONE
         for i in np.flatnonzero(mask):
             drawn = int(self._randoms[i].integers(2**62))
             self._episode_seeds[i] = int(options["episode_seed"]) + i if "episode_seed" in options else drawn
             self.core.begin(int(i), int(self._episode_seeds[i]), options.get("workload"))
-
-    def _opened(self, mask: np.ndarray) -> None:
+        self._run(self._no_actions, observations)
         for i in np.flatnonzero(mask):
             self.core.opened(int(i))
 
     def _run(self, actions: np.ndarray, observations: np.ndarray) -> None:
-        """Steps all worlds, on one thread or several."""
+        """Steps all worlds that are not done, on one thread or several."""
         if self.threads == 1:
             self.core.run(0, self.num_envs, actions, observations, self._masks)
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads - 1, "cacheenv")
-        edges = np.linspace(0, self.num_envs, self.threads + 1).astype(int)
-        grown = self.core.run_parts(self._pool, edges, actions, observations, self._masks)
-        while grown:
-            grown = self.core.run_parts(self._pool, edges, actions, observations, self._masks)
+        while self.core.run_parts(self._pool, self._edges, actions, observations, self._masks):
+            pass
 
-    def _info(self, dt: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
-        present = np.ones(self.num_envs, np.bool_)
+    def _info(self, dt: np.ndarray, invalid: np.ndarray, present: np.ndarray) -> dict[str, Any]:
         return {
-            "action_mask": self.action_masks().view(np.int8),
+            "action_mask": self._masks.astype(np.int8),
             "_action_mask": present,
-            "dt": np.array(dt, np.float64),
+            "dt": dt,
             "_dt": present.copy(),
             "invalid_action": invalid,
             "_invalid_action": present.copy(),
         }
 
-    def _add_final(self, info: dict[str, Any], final: Mapping[int, dict[str, Any]], done: np.ndarray) -> None:
-        for key in next(iter(final.values()), {}):
-            values = np.zeros(self.num_envs)
-            for i, summary in final.items():
-                values[i] = summary[key]
+    def _add_summaries(self, info: dict[str, Any], done: np.ndarray) -> None:
+        """The metrics of the episodes that are over."""
+        if not self.summaries:
+            return
+        over = np.flatnonzero(done)
+        rows = [self.core.summary(int(i)) for i in over]
+        for key, first in rows[0].items():
+            values = np.zeros(self.num_envs, type(first))
+            values[over] = [row[key] for row in rows]
             info[key] = values
             info[f"_{key}"] = done.copy()
 
     def _restart(
-        self, done: np.ndarray, observations: np.ndarray, info: dict[str, Any], final: Mapping[int, dict[str, Any]]
+        self, done: np.ndarray, dt: np.ndarray, invalid: np.ndarray, observations: np.ndarray
     ) -> dict[str, Any]:
         """SAME_STEP: the last observation and info move to `final_obs` and `final_info`, new episodes begin."""
-        last = np.empty(self.num_envs, object)
+        final_obs = np.empty(self.num_envs, object)
         for i in np.flatnonzero(done):
-            last[i] = self.core.shape_observation(observations[i].copy())
-        final_info: dict[str, Any] = {}
-        for key in ("action_mask", "dt", "invalid_action"):
-            final_info[key] = info[key].copy()
-            final_info[f"_{key}"] = done.copy()
-        self._add_final(final_info, final, done)
-        self.core.steps["phase"][:] = 2
-        self._begin(done, {})
-        self._run(np.zeros(self.num_envs, np.int64), observations)
-        self._opened(done)
-        fresh = self._info(info["dt"], info["invalid_action"])
-        fresh["final_obs"] = last
-        fresh["_final_obs"] = done.copy()
-        fresh["final_info"] = final_info
-        fresh["_final_info"] = done.copy()
-        return fresh
+            final_obs[i] = self.core.shape_observation(observations[i].copy())
+        final_info = self._info(dt.copy(), invalid.copy(), done.copy())
+        self._add_summaries(final_info, done)
+        self._begin(done, {}, observations)
+        dt[done], invalid[done] = 0.0, False
+        info = self._info(dt, invalid, np.ones(self.num_envs, np.bool_))
+        info |= {"final_obs": final_obs, "_final_obs": done.copy()}
+        return info | {"final_info": final_info, "_final_info": done.copy()}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickles everything but the threads."""
-        return {**self.__dict__, "_pool": None}
+        """Pickles everything but the threads and what is bound to the tables."""
+        return {name: value for name, value in self.__dict__.items() if name != "_steps"} | {"_pool": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restores the state and binds the columns again."""
+        self.__dict__.update(state)
+        self._steps = self.core.steps.view(np.ndarray)

@@ -1,0 +1,127 @@
+"""The compiled loop and the same policies called through `step` leave the same records, byte for byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from env_tools import IDS, SMALL, arrays_workload, make, random_legal
+
+import cacheenv
+from cacheenv import InputError
+from cacheenv.envs.env import CacheEnv
+from cacheenv.envs.expert import Expert
+from cacheenv.policy import DECISION_ROUTE, PolicyBundle, make_policy
+from cacheenv.simulation import apply_requirements
+
+
+def equipped(bundle: PolicyBundle) -> cacheenv.Scenario:
+    """The small cluster with what the policies require of it."""
+    return apply_requirements(cacheenv.load_scenario(SMALL), bundle)
+
+
+def stepped(name: str, bundle: PolicyBundle, seed: int, options: dict[str, Any], **kwargs: Any) -> CacheEnv:
+    env = make(name, **kwargs)
+    env.reset(options={"episode_seed": seed, **options})
+    expert, done = Expert(bundle), False
+    expert.begin(env)
+    while not done:
+        _, _, done, _, info = env.step(expert.act(env))
+        assert not info["invalid_action"]
+    return env
+
+
+@pytest.mark.parametrize("own_workload", [False, True])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "mooncake", "mooncake_local", "sglang", "cpd", "random", "lmetric", "longest_prefix", "least_requests/least_kv",
+        "power_of_two/random", "mooncake+early_reject", "random+predictive_reject",
+    ],
+)  # fmt: skip
+def test_routers(policy: str, own_workload: bool) -> None:
+    workload = arrays_workload() if own_workload else None
+    options = {"workload": workload} if own_workload else {}
+    bundle = make_policy(policy)
+    expected = cacheenv.simulate(SMALL, policy, seed=4, workload=workload)
+    env = stepped(IDS[0], bundle, 4, options, scenario=equipped(bundle))
+    assert env.result().requests.tobytes() == expected.requests.tobytes()
+    assert env.result().summary == expected.summary
+    assert env.result().decisions == expected.decisions
+
+
+@pytest.mark.parametrize("policy", ["mooncake+star", "random+llumnix", "sglang+star_variance", "least_backlog+star"])
+def test_routers_with_reschedulers(policy: str) -> None:
+    options = {"workload": arrays_workload()}
+    bundle = make_policy(policy)
+    expected = cacheenv.simulate(SMALL, policy, seed=4, workload=options["workload"])
+    assert expected.summary["migrations"] > 0
+    router, rescheduler = policy.split("+")
+    scenario = equipped(bundle)
+    both = stepped(IDS[2], bundle, 4, options, scenario=scenario, action_format="factored")
+    routing = stepped(IDS[0], bundle, 4, options, scenario=scenario, overrides={"rescheduler": rescheduler})
+    moving = stepped(IDS[1], bundle, 4, options, scenario=scenario, overrides={"router": router})
+    for env in (both, routing, moving):
+        assert env.result().requests.tobytes() == expected.requests.tobytes()
+        assert env.result().instances.tobytes() == expected.instances.tobytes()
+
+
+def test_seeds_of_episodes_are_seeds_of_simulations() -> None:
+    env = make(IDS[0])
+    env.reset(seed=0)
+    expected = cacheenv.simulate(SMALL, "round_robin", seed=env.episode_seed)
+    expert, done = Expert("round_robin"), False
+    expert.begin(env)
+    while not done:
+        _, _, done, _, info = env.step(expert.act(env))
+    assert env.result().requests.tobytes() == expected.requests.tobytes()
+    assert all(info[key] == value for key, value in expected.summary.items() if value is not None)
+
+
+def test_a_python_object_is_a_policy_too() -> None:
+    class Actor:
+        migrates = True
+
+        def __init__(self) -> None:
+            self.rng = np.random.default_rng(0)
+
+        def act(self, view: Any, mask: np.ndarray) -> int:
+            return random_legal(mask, self.rng)
+
+    expected = cacheenv.simulate(SMALL, Actor(), seed=8)
+    env, rng, done = make(IDS[2]), np.random.default_rng(0), False
+    env.reset(options={"episode_seed": 8})
+    while not done:
+        mask = env.action_masks()
+        routes = env.core.codec.route_count
+        block, offset = (mask[:routes], 0) if env.decision == DECISION_ROUTE else (mask[routes:], routes)
+        _, _, done, _, _ = env.step(offset + random_legal(block, rng))
+    assert env.result().requests.tobytes() == expected.requests.tobytes()
+    assert env.result().decisions == expected.decisions
+
+
+def test_every_policy_meets_the_same_arrivals() -> None:
+    records = [cacheenv.simulate(SMALL, policy, seed=3).requests for policy in ("random", "mooncake+star")]
+    for column in ("arrival_s", "prompt_tokens", "output_tokens", "session"):
+        assert np.array_equal(records[0][column], records[1][column])
+
+
+def test_experts_that_cannot_play() -> None:
+    class Actor:
+        def act(self, view: Any, mask: np.ndarray) -> int:
+            return 0
+
+    with pytest.raises(InputError, match=r"expected compiled policies"):
+        Expert(Actor())
+    env, expert = make(IDS[2]), Expert("mooncake")
+    with pytest.raises(gym.error.ResetNeeded):
+        expert.begin(env)
+    env.reset(seed=0)
+    with pytest.raises(InputError, match=r"call begin\(\) first"):
+        expert.act(env)
+    expert.begin(env)
+    with pytest.raises(InputError, match="it has no rescheduler, which this decision needs"):
+        while True:
+            env.step(expert.act(env))

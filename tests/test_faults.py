@@ -137,8 +137,9 @@ def test_x1_router_memory_is_bounded_for_each_instance():
         assert [int(((words >> instance) & 1).sum()) for instance in range(4)] == sizes[-1]
 
     scenario = tiny(page_tokens=100, prefill__count=4, index__memory_tokens=10_000)
-    turns = [(number % 4, 0) for number in range(1000)]
-    done = run(scenario, requests(unique(1000, tokens=1000, output=1), 100), Script(turns), watch=measure)
+    turns = [(number % 4, 0) for number in range(600)]
+    rows = [(0.0, 100 * int(pages), 1) for pages in np.random.default_rng(5).integers(1, 40, size=600)]
+    done = run(scenario, requests(rows, 100), Script(turns), watch=measure)
     assert len(done.world.tree) == 4 + 1 + 4
     assert np.max(sizes) == 100, "10,000 tokens of each of the four, 40,000 in all"
 
@@ -242,6 +243,22 @@ def test_t6_a_cancelled_migration_leaves_nothing():
     assert done.rows[0].transfer_end_s < 1.05 < done.rows[0].finish_s < 2.05
     assert (done.rows[0].migrations, done.rows[0].decode_instance) == (0, 0)
     assert_nothing_held(done)
+
+
+def test_t6_a_pull_without_room_leaves_nothing():
+    """The hand-over of request 1 fills instance 1 for a second: what request 2 would pull there does not fit."""
+    rows = [(0.0, range(600), 2), (5.0, 900, 2), (5.5, range(601), 2)]
+    script = Script([(0, 0), (1, 0), (1, 0, True)])
+    scenario = tiny(prefill__count=2, prefill__cache_tokens=1000, network__nic_gbytes_per_s=1.0)
+    done = run(scenario, requests(rows), script, prefill_b_s=1e-6)
+    assert done.rows.hit_predicted_tokens.tolist() == [0, 0, 600]
+    assert done.rows.pulled_tokens.tolist() == done.rows.hit_tokens.tolist() == [0, 0, 0]
+    assert done.rows[2].prefill_start_s == done.rows[1].transfer_end_s
+    assert_nothing_held(done)
+    # With room the same pull is done.
+    roomy = run(tiny(prefill__count=2), requests(rows), Script(script.routes), prefill_b_s=1e-6)
+    assert roomy.rows.pulled_tokens.tolist() == roomy.rows.hit_tokens.tolist() == [0, 0, 600]
+    assert_nothing_held(roomy)
 
 
 def test_t6_everything_is_released_after_a_busy_run():

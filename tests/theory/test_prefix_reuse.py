@@ -138,7 +138,10 @@ def test_conversation_trace_through_one_instance(trace, capacity):
 
 
 def test_conversation_trace_against_kvcache_simulator(conversation_trace, trace):
-    """PyPI's kvcache-simulator replays the second half of the trace after warming up with the first."""
+    """PyPI's kvcache-simulator replays the second half of the trace after warming up with the first.
+
+    It keeps the partial last pages of prompts too, a few percent of its room that hardly ever hit: a little less.
+    """
     trace_module = pytest.importorskip("kvcache_sim.trace", reason="needs PyPI's kvcache-simulator")
     from kvcache_sim.plan import build_execution_plan
     from kvcache_sim.policies import simulate_policy
@@ -149,4 +152,4 @@ def test_conversation_trace_against_kvcache_simulator(conversation_trace, trace)
     for capacity in (1_000, 10_000):
         theirs = simulate_policy(plan, "lru", capacity).hitRate
         ours = one_instance(trace, capacity)[half:].sum() / tokens
-        assert ours == pytest.approx(theirs, abs=0.002)
+        assert theirs - 0.001 < ours < theirs + 0.005

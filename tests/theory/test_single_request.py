@@ -53,6 +53,14 @@ def test_chunks_cost_what_is_cached_before_them():
     assert row.ttft_s == pytest.approx(expected, rel=1e-9)
 
 
+def test_chunks_are_whole_pages_but_for_the_last():
+    """100 tokens in chunks of 40 and pages of 16: 32, 32 and the 36 that are left."""
+    scenario = tiny(page_tokens=16, prefill__chunk_tokens=40)
+    coefficients = {"prefill_b_s": 0.0, "prefill_c_s": 1.0}
+    row = run(scenario, requests([(0.0, 100, 1)], 16), **coefficients).rows[0]
+    assert row.ttft_s == 32**2 + (32**2 + 2 * 32 * 32) + (36**2 + 2 * 36 * 64)
+
+
 @pytest.mark.parametrize(
     ("gbytes_per_s", "visible_s"),
     [

@@ -209,8 +209,8 @@ def test_s5_chunks_make_progress():
     done = run(scenario, requests([(0.0, 10_000, 1)], 16), prefill_b_s=0.0, prefill_a_s=1.0)
     assert done.rows[0].ttft_s == 3.0, "three batches"
     assert done.result.instances[0].tokens == 10_000
-    squares = run(scenario, requests([(0.0, 10_000, 1)], 16), prefill_b_s=0.0, prefill_c_s=1.0)
-    assert squares.rows[0].ttft_s == 4096**2 + (4096**2 + 2 * 4096 * 4096) + (1808**2 + 2 * 1808 * 8192)
+    squares = run(scenario, requests([(0.0, 10_000, 1)], 16), prefill_b_s=0.0, prefill_c_s=1.0, n_tile=5000)
+    assert squares.rows[0].ttft_s == 4096**2 + (4096**2 + 2 * 5000 * 4096) + (1808**2 + 2 * 5000 * 8192)
 
 
 @pytest.mark.parametrize("limits", [{"prefill__cache_tokens": 1000}, {"decode__kv_tokens": 1000}])
@@ -246,18 +246,20 @@ def test_t6_a_cancelled_migration_leaves_nothing():
 
 
 def test_t6_a_pull_without_room_leaves_nothing():
-    """The hand-over of request 1 fills instance 1 for a second: what request 2 would pull there does not fit."""
-    rows = [(0.0, range(600), 2), (5.0, 900, 2), (5.5, range(601), 2)]
-    script = Script([(0, 0), (1, 0), (1, 0, True)])
+    """A hand-over fills instance 1 for a second: what the next request would pull there does not fit."""
+    rows = [(0.0, range(600), 2), (4.0, range(100), 1), (5.0, 900, 2), (5.5, range(601), 2)]
+    script = Script([(0, 0), (1, 0), (1, 0), (1, 0, True)])
     scenario = tiny(prefill__count=2, prefill__cache_tokens=1000, network__nic_gbytes_per_s=1.0)
     done = run(scenario, requests(rows), script, prefill_b_s=1e-6)
-    assert done.rows.hit_predicted_tokens.tolist() == [0, 0, 600]
-    assert done.rows.pulled_tokens.tolist() == done.rows.hit_tokens.tolist() == [0, 0, 0]
-    assert done.rows[2].prefill_start_s == done.rows[1].transfer_end_s
+    assert done.rows.hit_predicted_tokens.tolist() == [0, 0, 0, 600]
+    assert done.rows.hit_tokens.tolist() == [0, 0, 0, 100]
+    assert done.rows.pulled_tokens.tolist() == [0, 0, 0, 0]
+    assert done.rows[3].prefill_start_s == done.rows[2].transfer_end_s
     assert_nothing_held(done)
     # With room the same pull is done.
     roomy = run(tiny(prefill__count=2), requests(rows), Script(script.routes), prefill_b_s=1e-6)
-    assert roomy.rows.pulled_tokens.tolist() == roomy.rows.hit_tokens.tolist() == [0, 0, 600]
+    assert roomy.rows.hit_tokens.tolist() == [0, 0, 0, 600]
+    assert roomy.rows.pulled_tokens.tolist() == [0, 0, 0, 500]
     assert_nothing_held(roomy)
 
 

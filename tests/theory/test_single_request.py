@@ -47,18 +47,18 @@ def test_a_cached_prefix_is_read_and_one_token_is_computed():
 
 def test_chunks_cost_what_is_cached_before_them():
     scenario = tiny(prefill__chunk_tokens=400)
-    row = run(scenario, requests([(0.0, 1000, 1)]), **PHYSICS).rows[0]
+    row = run(scenario, requests([(0.0, 1000, 1)]), **{**PHYSICS, "n_tile": 300}).rows[0]
     pieces = [(400, 0), (400, 400), (200, 800)]
-    expected = sum(0.01 + 1e-4 * n + 1e-8 * (n**2 + 2 * n * p) for n, p in pieces)
+    expected = sum(0.01 + 1e-4 * n + 1e-8 * (n**2 + 2 * max(n, 300) * p) for n, p in pieces)
     assert row.ttft_s == pytest.approx(expected, rel=1e-9)
 
 
 def test_chunks_are_whole_pages_but_for_the_last():
     """100 tokens in chunks of 40 and pages of 16: 32, 32 and the 36 that are left."""
     scenario = tiny(page_tokens=16, prefill__chunk_tokens=40)
-    coefficients = {"prefill_b_s": 0.0, "prefill_c_s": 1.0}
+    coefficients = {"prefill_b_s": 0.0, "prefill_c_s": 1.0, "n_tile": 64}  # without a tile the sum is 100^2 always
     row = run(scenario, requests([(0.0, 100, 1)], 16), **coefficients).rows[0]
-    assert row.ttft_s == 32**2 + (32**2 + 2 * 32 * 32) + (36**2 + 2 * 36 * 64)
+    assert row.ttft_s == 32**2 + (32**2 + 2 * 64 * 32) + (36**2 + 2 * 64 * 64)
 
 
 @pytest.mark.parametrize(

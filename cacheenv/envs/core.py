@@ -177,7 +177,7 @@ class Core:
         step = self.steps[index]
         step.previous_met = step.previous_violated = step.previous_rejected = 0
         step.previous_integral_s = 0.0
-        step.reward = 0.0
+        step.reward = step.dt = 0.0
 
     def run(self, first: int, last: int, actions: np.ndarray, observations: np.ndarray, masks: np.ndarray) -> None:
         """Steps worlds `first` to `last` (exclusive) that are not done with this step, growing pools as needed."""

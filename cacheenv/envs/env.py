@@ -78,16 +78,18 @@ class CacheEnv(gym.Env[Any, Any]):
         self.episode_seed: int | None = None
         self._joint = action_format == "joint"
         self._flat = observation == "flat"
-        self._features = len(self.core.rows)
         self._actions = np.zeros((1, self.core.codec.width), np.int64)
-        self._mask = np.ones(self.core.codec.mask_size, np.bool_)
+        self._observations = np.zeros((1, len(self.core.rows)), np.float32)
+        self._masks = np.ones((1, self.core.codec.mask_size), np.bool_)
         self._bind()
 
     def _bind(self) -> None:
-        """Columns of the step record as plain arrays: attribute access to a record costs about as much as a step."""
+        """Binds what every step reads as plain arrays: attribute access to a record takes as long as a step."""
         steps = self.core.steps.view(np.ndarray)
         self._phase, self._stop = steps["phase"], steps["stop"]
         self._reward, self._dt, self._invalid = steps["reward"], steps["dt"], steps["invalid"]
+        self._observation = self._observations[0]
+        self._mask = self._masks[0].view(np.int8)
         self._run = self.core.run
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -103,9 +105,9 @@ class CacheEnv(gym.Env[Any, Any]):
         drawn = int(self.np_random.integers(2**62))
         self.episode_seed = int(given.get("episode_seed", drawn))
         self.core.begin(0, self.episode_seed, given.get("workload"))
-        observation = self._advance()
+        self._run(0, 1, self._actions, self._observations, self._masks)
         self.core.opened(0)
-        return observation, self._info(None)
+        return self._seen(), self._info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carries the action out and runs to the next decision."""
@@ -116,28 +118,26 @@ class CacheEnv(gym.Env[Any, Any]):
         else:
             self._actions[0] = action
         self._phase[0] = self.core.kernel.PHASE_ACT
-        observation = self._advance()
+        self._run(0, 1, self._actions, self._observations, self._masks)
         stop = self._stop.item(0)
-        return observation, self._reward.item(0), stop == STOP_DONE, stop == STOP_HORIZON, self._info(stop)
-
-    def _advance(self) -> Any:
-        flat = np.empty((1, self._features), np.float32)
-        mask = np.empty((1, self._mask.shape[0]), np.bool_)
-        self._run(0, 1, self._actions, flat, mask)
-        self._mask = mask[0]
-        return flat[0] if self._flat else self.core.shape_observation(flat[0])
-
-    def _info(self, stop: int | None) -> dict[str, Any]:
-        info: dict[str, Any] = {
-            "action_mask": self.action_masks().view(np.int8),
-            "dt": 0.0 if stop is None else self._dt.item(0),
-            "invalid_action": stop is not None and self._invalid.item(0) != 0,
-        }
-        if stop == STOP_DONE or stop == STOP_HORIZON:
+        info = self._info()
+        if stop == STOP_DONE:
+            self.core.worlds.check_served(0)
             info.update(self.core.summary(0))
-            if stop == STOP_DONE:
-                self.core.worlds.check_served(0)
-        return info
+        elif stop == STOP_HORIZON:
+            info.update(self.core.summary(0))
+        return self._seen(), self._reward.item(0), stop == STOP_DONE, stop == STOP_HORIZON, info
+
+    def _seen(self) -> Any:
+        """The present observation, as arrays of its own."""
+        return self._observation.copy() if self._flat else self.core.shape_observation(self._observation)
+
+    def _info(self) -> dict[str, Any]:
+        return {
+            "action_mask": self._mask.copy(),
+            "dt": self._dt.item(0),
+            "invalid_action": self._invalid.item(0) != 0,
+        }
 
     # -- beyond the Gymnasium interface ----------------------------------------------------------------------------
 
@@ -147,7 +147,8 @@ class CacheEnv(gym.Env[Any, Any]):
         A factored mask allows what some legal action has; a pull to an instance that has nothing to pull, or a move
         that does not fit, cannot be forbidden in that form and counts as illegal when it is taken.
         """
-        return self._mask.copy()
+        mask: np.ndarray = self._masks[0].copy()
+        return mask
 
     @property
     def view(self) -> View:
@@ -178,7 +179,7 @@ class CacheEnv(gym.Env[Any, Any]):
         return {
             "worlds": self.core.worlds.get_state(),
             "steps": self.core.steps.copy(),
-            "mask": self._mask.copy(),
+            "mask": self._masks.copy(),
             "episode_seed": self.episode_seed,
             "np_random": self.np_random.bit_generator.state,
         }
@@ -187,7 +188,7 @@ class CacheEnv(gym.Env[Any, Any]):
         """Continues exactly from a state of this or another environment with the same arguments."""
         self.core.worlds.set_state(state["worlds"])
         self.core.steps[:] = state["steps"]
-        self._mask = state["mask"].copy()
+        self._masks[:] = state["mask"]
         self.episode_seed = state["episode_seed"]
         self.np_random.bit_generator.state = state["np_random"]
 
@@ -200,8 +201,8 @@ class CacheEnv(gym.Env[Any, Any]):
         return render_rgb(self.view)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickles the arguments and the state; what is bound to the tables is bound again on loading."""
-        bound = ("_phase", "_stop", "_reward", "_dt", "_invalid", "_run")
+        """Pickles the arguments and the state; what is bound is bound again on loading."""
+        bound = ("_phase", "_stop", "_reward", "_dt", "_invalid", "_observation", "_mask", "_run")
         return {name: value for name, value in self.__dict__.items() if name not in bound}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -86,27 +86,34 @@ def test_state_of_another_cluster_is_refused() -> None:
         other.set_state(state)
 
 
-@pytest.mark.parametrize("way", ["deepcopy", "pickle", "state"])
-def test_copies_of_a_batch_continue_identically(way: str) -> None:
-    def build() -> CacheVectorEnv:
-        return CacheVectorEnv(16, threads=2, scenario=SMALL, overrides={"workload.requests": 12}, reward="shaped")
+def new_batch() -> CacheVectorEnv:
+    return CacheVectorEnv(16, threads=2, scenario=SMALL, overrides={"workload.requests": 12}, reward="shaped")
 
-    def walk(batch: CacheVectorEnv, steps: int, seed: int) -> list[Any]:
-        rng, log = np.random.default_rng(seed), []
-        for _ in range(steps):
-            actions = np.array([random_legal(mask, rng) for mask in batch.action_masks()])
-            log.append(batch.step(actions))
-        return log
 
-    batch = build()
+def walk(batch: CacheVectorEnv, steps: int, seed: int) -> list[Any]:
+    rng, log = np.random.default_rng(seed), []
+    for _ in range(steps):
+        actions = np.array([random_legal(mask, rng) for mask in batch.action_masks()])
+        log.append(batch.step(actions))
+    return log
+
+
+def walked_batch() -> CacheVectorEnv:
+    batch = new_batch()
     batch.reset(seed=0)
     walk(batch, 33, 0)
+    return batch
+
+
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "state"])
+def test_copies_of_a_batch_continue_identically(way: str) -> None:
+    batch = walked_batch()
     if way == "deepcopy":
         twin = copy.deepcopy(batch)
     elif way == "pickle":
         twin = pickle.loads(pickle.dumps(batch))
     else:
-        twin = build()
+        twin = new_batch()
         twin.set_state(batch.get_state())
     expected = walk(batch, 60, 1)
     assert any(step[2].any() for step in expected)
@@ -118,23 +125,25 @@ def test_copies_of_a_batch_continue_identically(way: str) -> None:
 CONTINUE = """
 import pickle, sys
 sys.path.insert(0, sys.argv[1])
-from test_env_state import rest
+from test_env_state import rest, walk
 with open(sys.argv[2], "rb") as file:
-    env = pickle.load(file)
+    envs = pickle.load(file)
 with open(sys.argv[3], "wb") as file:
-    pickle.dump(rest(env), file)
+    pickle.dump([rest(envs[0]), rest(envs[1]), walk(envs[2], 60, 1)], file)
 """
 
 
-@pytest.mark.parametrize("name", [IDS[0], IDS[2]])
-def test_a_pickle_continues_in_another_process(name: str, tmp_path: Path) -> None:
-    env = advanced(name, overrides={"rescheduler": "star"})
-    (tmp_path / "env").write_bytes(pickle.dumps(env))
+def test_pickles_continue_in_another_process(tmp_path: Path) -> None:
+    routing, cluster = advanced(IDS[0], overrides={"rescheduler": "star"}), advanced(IDS[2])
+    batch = walked_batch()
+    (tmp_path / "env").write_bytes(pickle.dumps([routing, cluster, batch]))
     arguments = [str(TOOLS), str(tmp_path / "env"), str(tmp_path / "rest")]
     subprocess.run(
         [sys.executable, "-c", CONTINUE, *arguments], check=True, env={**os.environ, "PYTHONHASHSEED": "123"}
     )
-    assert same(rest(env), pickle.loads((tmp_path / "rest").read_bytes()))
+    expected = [rest(routing), rest(cluster), walk(batch, 60, 1)]
+    assert same(expected, pickle.loads((tmp_path / "rest").read_bytes()))
+    batch.close()
 
 
 PLAIN = """

@@ -25,7 +25,7 @@ from cacheenv.sim.tables import (
     World,
     columns,
 )
-from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE
+from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE, View
 from cacheenv.workload import Workload
 from cacheenv.worlds import Worlds
 
@@ -152,12 +152,13 @@ def drive(worlds: Worlds, index: int, bundle: PolicyBundle) -> int:
         + HAS_ADMISSION * (bundle.admission is not None)
         + HAS_RESCHEDULER * (bundle.rescheduler is not None)
     )
+    view = worlds.view(index)
     while True:
         stop = int(run(worlds.tables, worlds.views, worlds.workload_of, index, policies, parts))
         if stop == STOP_GROW:
             worlds.grow()
         elif stop in (DECISION_ROUTE, DECISION_MIGRATE):
-            _act(worlds, index, bundle, stop)
+            _act(worlds, index, view, bundle.actor, stop)
         else:
             if stop == STOP_DONE:
                 worlds.check_served(index)
@@ -168,21 +169,14 @@ def _ordered(bundle: PolicyBundle) -> list[Policy | None]:
     return [bundle.router, bundle.decode_choice, bundle.admission, bundle.rescheduler]
 
 
-def _act(worlds: Worlds, index: int, bundle: PolicyBundle, stop: int) -> None:
+def _act(worlds: Worlds, index: int, view: View, actor: Any, stop: int) -> None:
     """One decision of a Python object."""
-    from cacheenv.sim.actor import take_move, take_route
-    from cacheenv.sim.masks import migrate_mask, route_mask
+    from cacheenv.sim.actor import fill_mask, take
 
-    view = worlds.view(index)
-    tables = (worlds.tables, worlds.views, worlds.workload_of, index)
-    if stop == DECISION_ROUTE:
-        mask = np.zeros(len(view.prefill) * len(view.decode) * 2 + 1, np.bool_)
-        route_mask(view, mask)
-        take_route(*tables, int(bundle.actor.act(view, mask)))
-    else:
-        mask = np.zeros(len(view.candidate) * len(view.decode) + 1, np.bool_)
-        migrate_mask(view, mask)
-        take_move(*tables, int(bundle.actor.act(view, mask)))
+    rows = len(view.prefill) * 2 if stop == DECISION_ROUTE else len(view.candidate)
+    mask = np.zeros(rows * len(view.decode) + 1, np.bool_)
+    fill_mask(worlds.views, index, stop, mask)
+    take(worlds.tables, worlds.views, worlds.workload_of, index, stop, int(actor.act(view, mask)))
 
 
 def collect(worlds: Worlds, index: int, name: str, seed: int) -> Result:

@@ -183,7 +183,7 @@ class Core:
         """Steps worlds `first` to `last` (exclusive) that are not done with this step, growing pools as needed."""
         while True:
             worlds = self.worlds
-            status = self.kernel.step_entry(
+            status = self.kernel.step_worlds(
                 worlds.tables, worlds.views, worlds.workload_of, first, last, actions, self.steps, observations, masks,
                 self.scales, self.settings, self.policies,
             )  # fmt: skip
@@ -198,7 +198,7 @@ class Core:
         worlds = self.worlds
 
         def part(number: int) -> int:
-            return int(self.kernel.step_entry(
+            return int(self.kernel.step_worlds(
                 worlds.tables, worlds.views, worlds.workload_of, edges[number], edges[number + 1], actions, self.steps,
                 observations, masks, self.scales, self.settings, self.policies,
             ))  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 
 from cacheenv.envs.features import fill_observation
 from cacheenv.sim.engine import apply_move, apply_route
-from cacheenv.sim.jit import HOT_OPTIONS, disabled, inner, jit_signature
+from cacheenv.sim.jit import HOT_OPTIONS, direct, inner, jit_signature
 from cacheenv.sim.masks import migrate_mask, route_mask
 from cacheenv.sim.migration import move_is_legal
 from cacheenv.sim.policy_type import ADDRESSES_TYPE, STACKED_VIEW_TYPE
@@ -201,6 +201,4 @@ STEP_SIGNATURE = _INT(
     numba.typeof(np.zeros(1, SETTINGS).view(np.recarray)),
     ADDRESSES_TYPE,
 )
-step_worlds = jit_signature(STEP_SIGNATURE, _step_worlds, HOT_OPTIONS)
-#: Without the dispatcher's look-up of argument types, which costs more than a step.
-step_entry = step_worlds if disabled() else step_worlds.overloads[STEP_SIGNATURE.args].entry_point
+step_worlds = direct(jit_signature(STEP_SIGNATURE, _step_worlds, HOT_OPTIONS), STEP_SIGNATURE)

@@ -9,7 +9,7 @@ import numba
 
 from cacheenv.sim.allocate import Sizes, allocate
 from cacheenv.sim.engine import advance, apply_move, apply_route
-from cacheenv.sim.jit import HOT_OPTIONS, inner, jit_signature
+from cacheenv.sim.jit import HOT_OPTIONS, direct, inner, jit_signature
 from cacheenv.sim.policy_type import ADDRESSES_TYPE, STACKED_VIEW_TYPE, policy_at
 from cacheenv.sim.tables import world_at
 from cacheenv.sim.view_slice import view_at
@@ -67,4 +67,4 @@ def _run(worlds, views, workload_of, index, policies, parts):
 
 _INT = numba.types.int64
 RUN_SIGNATURE = _INT(STACKED_WORLD_TYPE, STACKED_VIEW_TYPE, _INT[::1], _INT, ADDRESSES_TYPE, _INT)
-run = jit_signature(RUN_SIGNATURE, _run, HOT_OPTIONS)
+run = direct(jit_signature(RUN_SIGNATURE, _run, HOT_OPTIONS), RUN_SIGNATURE)

@@ -122,6 +122,8 @@ def test_bad_files(tmp_path, text, part):
 
 
 def test_bad_command_lines(tmp_path, capsys):
+    pytest.importorskip("torch", reason="needs the extra 'agents'")
+    pytest.importorskip("sb3_contrib", reason="needs the extra 'agents'")
     path = str(written(tmp_path))
     wrong = str(written(tmp_path, setting("n_env", 4)).rename(tmp_path / "wrong.yaml"))
     written(tmp_path)

@@ -11,7 +11,7 @@ import math
 
 from cacheenv.sim.jit import jit
 
-BINS = 330  # up to 1e-4 * 1.05**330 = 980 s
+BINS = 420  # up to 1e-4 * 1.05**420 = 79,000 s
 SMALLEST_S = 1e-4
 RATIO = 1.05
 LOG_RATIO = math.log(RATIO)

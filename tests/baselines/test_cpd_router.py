@@ -103,6 +103,6 @@ def test_store_is_used_where_it_saves_time(cluster, decider, fill):
 def test_requirements_on_the_cluster():
     requires = make("cpd").requires
     assert requires["cluster.prefill.pre_prefill"] == 1
-    assert requires["cluster.store.capacity_tokens"] > 0 and requires["cluster.store.write_through"] is True
+    assert requires["max:cluster.store.capacity_tokens"] > 0 and requires["cluster.store.write_through"] is True
     assert requires["cluster.network.peer_pulls"] is False
     assert requires["cluster.index.memory_tokens"] == 16_777_216

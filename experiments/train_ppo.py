@@ -46,23 +46,15 @@ def evaluate(scenario: Scenario, policy: str) -> dict[str, Any]:
 
 
 def curve_rows(folder: RunFolder, scenario: Scenario) -> list[dict[str, Any]]:
-    """Each checkpoint's goodput on the evaluation seeds, and that of the training's episodes up to it."""
-    rows = []
-    training = folder.curve()
+    """Goodput against decisions: of the training's own episodes, and of each checkpoint on the evaluation seeds."""
+    names = ("timesteps", "wall_s", "training_goodput_rps", "goodput_rps", "goodput_rps_std")
+    rows = [{**row, "training_goodput_rps": row["goodput_rps"], "goodput_rps": ""} for row in folder.curve()]
     for checkpoint in folder.checkpoints():
         found = evaluate(scenario, f"agent:{checkpoint.folder}")
-        before = [row["goodput_rps"] for row in training if row["timesteps"] <= checkpoint.timesteps]
-        rows.append(
-            {
-                "timesteps": checkpoint.timesteps,
-                "wall_s": round(checkpoint.wall_s, 1),
-                "goodput_rps": found["goodput_rps"],
-                "goodput_rps_std": found["goodput_rps_std"],
-                "training_goodput_rps": round(before[-1], 4) if before else "",
-            }
-        )
+        rows.append({**found, "timesteps": checkpoint.timesteps, "wall_s": round(checkpoint.wall_s, 1)})
         print(f"{checkpoint.timesteps:>12,} decisions: {found['goodput_rps']:.2f} requests/s", flush=True)
-    return rows
+    rows.sort(key=lambda row: row["timesteps"])
+    return [{name: row.get(name, "") for name in names} | {"timesteps": int(row["timesteps"])} for row in rows]
 
 
 def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
@@ -81,13 +73,14 @@ def plot_curve(curve: Sequence[dict[str, Any]], table: Sequence[dict[str, Any]],
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
-    steps = np.array([row["timesteps"] for row in curve]) / 1e6
-    mean = np.array([row["goodput_rps"] for row in curve])
-    spread = np.array([row["goodput_rps_std"] for row in curve])
+    played = [row for row in curve if row["goodput_rps"] != ""]
+    steps = np.array([row["timesteps"] for row in played]) / 1e6
+    mean = np.array([row["goodput_rps"] for row in played])
+    spread = np.array([row["goodput_rps_std"] for row in played])
     axes.plot(steps, mean, "o-", color="C0", label=f"agent, best action, {SEEDS} evaluation seeds (± std)")
     axes.fill_between(steps, mean - spread, mean + spread, color="C0", alpha=0.2)
-    sampled = [(row["timesteps"] / 1e6, row["training_goodput_rps"]) for row in curve if row["training_goodput_rps"]]
-    axes.plot(*zip(*sampled, strict=True), ":", color="C0", label="agent, sampled actions, training episodes")
+    own = [(row["timesteps"] / 1e6, row["training_goodput_rps"]) for row in curve if row["training_goodput_rps"] != ""]
+    axes.plot(*zip(*own, strict=True), ".:", color="C0", label="agent, sampled actions, training episodes")
     for number, row in enumerate(row for row in table if row["policy"] != "agent"):
         style = "--" if row["policy"] in RIVALS else "-."
         axes.axhline(row["goodput_rps"], color=f"C{number + 1}", linestyle=style, label=row["policy"])

@@ -4,6 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, so that a merge is not held up by chance; CACHEENV_SEARCH=N looks at new ones
+# (and at N times as many where a test says so).
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("search", deadline=None, print_blob=True)
+settings.load_profile("search" if os.environ.get("CACHEENV_SEARCH") else "repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ TIMES = (
 ).split()
 RELATIVE = 1e-9
 BIN_ERROR = 1.05**0.5 - 1.0 + 1e-9
-SMALLEST_GAP_S, LARGEST_GAP_S = 1e-4, 900.0  # what the bins resolve
+SMALLEST_GAP_S, LARGEST_GAP_S = 1e-4, 7e4  # what the bins resolve
 
 #: One decision: its kind, and named facts about the moment.
 Facts = dict[str, Any]
@@ -51,8 +51,8 @@ class TiedError(Exception):
     """The runs differ, but events come so close together that the rules do not say which of them is first.
 
     Token counts are whole numbers and all tokens have the same size, so that two flows of one NIC can end at the same
-    time for different reasons, up to rounding; and two decode instances with the same batch step in unison, where the
-    engine does not visit every boundary. The case says nothing then.
+    time for different reasons, up to rounding; where steps all take the same time, a step can end together with another
+    instance's or with a flow that an earlier step has started. The case says nothing then.
     """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 from unittest import mock
 
@@ -21,7 +22,7 @@ from cacheenv.worlds import Worlds
 
 SEARCH = settings(
     deadline=None,
-    max_examples=60,
+    max_examples=60 * int(os.environ.get("CACHEENV_SEARCH", 1)),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

@@ -17,7 +17,7 @@ from oracle_tools import TiedError, check_case
 
 SEARCH = settings(
     deadline=None,
-    max_examples=150,
+    max_examples=150 * int(os.environ.get("CACHEENV_SEARCH", 1)),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 

@@ -27,7 +27,6 @@ class DecodeInstance:
         self.outgoing: Migration | None = None
         self.stepping = False
         self.step_s = 0.0
-        self.step_end_s = 0.0
         self.wake_pending = False
         self.busy_s = 0.0
         self.generated_tokens = 0
@@ -125,8 +124,7 @@ class DecodeInstance:
                 live.record.decode_start_s = now
         self.stepping = True
         self.step_s = seconds
-        self.step_end_s = now + seconds
-        sim.push_decode(self.step_end_s, self.index)
+        sim.push_decode(now + seconds, self.index)
 
     def _resume_stall_s(self, live: LiveRequest) -> float:
         """Time to bring a preempted request's KV back."""

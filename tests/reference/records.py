@@ -16,7 +16,7 @@ TOO_LARGE = 3
 
 FIRST_EDGE_S = 1e-4
 EDGE_RATIO = 1.05
-LAST_BIN = 329
+LAST_BIN = 419
 
 
 @dataclass
@@ -73,7 +73,7 @@ class InstanceRecord:
 
 
 def gap_bin(gap_s: float) -> int:
-    """Bin of a token gap: bin k holds [1e-4 * 1.05^k, 1e-4 * 1.05^(k+1)) seconds; bins 0 and 329 take the rest."""
+    """Bin of a token gap: bin k holds [1e-4 * 1.05^k, 1e-4 * 1.05^(k+1)) seconds; bins 0 and 419 take the rest."""
     if gap_s <= FIRST_EDGE_S:
         return 0
     return min(max(0, math.floor(math.log(gap_s / FIRST_EDGE_S) / math.log(EDGE_RATIO))), LAST_BIN)

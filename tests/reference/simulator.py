@@ -48,6 +48,7 @@ class ReferenceSimulator:
         self.live = [LiveRequest(index, request, cluster) for index, request in enumerate(requests)]
         self.index = PrefixIndex()
         self.now = 0.0
+        self.before_s = -1.0  # time of the event before
         # cache number i is prefill instance i, the last one is the store
         self.caches = [
             PageCache(capacity, lambda block, stored, i=number: self._tell_index(i, block, stored))  # type: ignore[misc]
@@ -64,7 +65,8 @@ class ReferenceSimulator:
         self.unfinished = len(requests)
         self.ticks = 0
         self.move_decisions = 0
-        self.ties = 0  # events so close together that which one comes first is rounding, or a matter of book-keeping
+        # Events so close together that rounding decides which is first, and ends of steps that coincide with others.
+        self.ties = 0
         self.events: list[tuple[float, int, int, int, tuple[int, bool] | None]] = []
         self.pushed = 0
 
@@ -101,7 +103,7 @@ class ReferenceSimulator:
         if kind == PREFILL_END:
             self._prefill_end(self.prefill[number], time)
         elif kind == DECODE:
-            self.ties += sum(other.stepping and other.step_end_s == time for other in self.decode[number + 1 :])
+            self.ties += self.decode[number].stepping and time == self.before_s
             self.decode[number].boundary(self, time)
         elif kind == INDEX:
             assert what is not None
@@ -116,7 +118,7 @@ class ReferenceSimulator:
     def _pass_time(self, time: float) -> None:
         assert time >= self.now
         self.ties += 0.0 < time - self.now <= NEAR * time
-        self.now = time
+        self.before_s, self.now = self.now, time
 
     # arrival
 

@@ -14,17 +14,9 @@ from cacheenv.sim.jit import inner
 from cacheenv.sim.links import flow_event, release_flow
 from cacheenv.sim.metering import leave_system, request_rejected
 from cacheenv.sim.migration import copy_arrived, delta_arrived, leave_source, move_is_legal, start_migration
-from cacheenv.sim.prefill import (
-    end_batch,
-    enqueue,
-    pages_of,
-    pull_arrived,
-    release_prompt,
-    reusable_pages,
-    start_batch,
-    start_pull,
-    store_written,
-)
+from cacheenv.sim.prefill import end_batch, release_prompt, start_batch
+from cacheenv.sim.prefill_queue import enqueue, pages_of, reusable_pages
+from cacheenv.sim.prefix_transfers import pull_arrived, start_pull, store_written
 from cacheenv.sim.radix import peek
 from cacheenv.sim.tables import (
     EVENT_ARRIVAL,

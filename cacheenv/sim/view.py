@@ -8,7 +8,8 @@ from cacheenv.sim.jit import inner, jit
 from cacheenv.sim.links import transfer_seconds
 from cacheenv.sim.migration import can_receive, fill_candidates
 from cacheenv.sim.prediction import predicted_remaining
-from cacheenv.sim.prefill import backlog_seconds, cached_pages, prefill_seconds
+from cacheenv.sim.prefill import cached_pages
+from cacheenv.sim.prefill_queue import backlog_seconds, prefill_seconds
 from cacheenv.sim.tables import MOVE_NONE, NONE
 from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_NONE, DECISION_ROUTE
 

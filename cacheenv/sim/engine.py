@@ -58,12 +58,12 @@ def advance(w, view):
     config = w.config[0]
     state = w.state[0]
     while True:
+        if _needs_growth(w):  # before each move of a tick too: each one takes a flow
+            return STOP_GROW
         if state.tick_open:
             if fill_migrate_view(w, view):
                 return DECISION_MIGRATE
             state.tick_open = 0
-        if _needs_growth(w):
-            return STOP_GROW
         time_s = math.inf
         kind = NONE
         timer = NONE

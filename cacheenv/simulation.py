@@ -17,6 +17,8 @@ from cacheenv.sim.tables import (
     COMPLETED,
     FUTURE,
     HANDOVER,
+    PHASE_LAST,
+    PHASE_MAIN,
     PREFILLING,
     QUEUED,
     STOP_DONE,
@@ -222,7 +224,7 @@ def request_records(world: World, count: int) -> np.recarray:
 
 
 def instance_totals(world: World) -> np.recarray:
-    """One :data:`INSTANCE_DTYPE` row for each instance and for the store."""
+    """One :data:`INSTANCE_DTYPE` row for each instance and for the store, what is under way included."""
     prefills, decodes = len(world.prefill), len(world.decode)
     rows = np.zeros(prefills + decodes + 1, INSTANCE_DTYPE).view(np.recarray)
     rows["kind"] = [KIND_PREFILL] * prefills + [KIND_DECODE] * decodes + [KIND_STORE]
@@ -233,7 +235,31 @@ def instance_totals(world: World) -> np.recarray:
     rows["tokens"][prefills : prefills + decodes] = world.decode["tokens"]
     for name, column in (("bytes_out", "bytes_out"), ("bytes_in", "bytes_in"), ("nic_bytes_per_s", "bytes_per_s")):
         rows[name] = world.nic[column]
+    _add_under_way(world, rows)
     return rows
+
+
+def _add_under_way(world: World, rows: np.recarray) -> None:
+    """Adds what the tables book only at its end: the running batches and steps, and the flows in transmission."""
+    now_s = float(world.state[0].now_s)
+    busy = world.prefill["busy"] == 1
+    rows["busy_s"][: len(busy)][busy] += now_s - world.prefill["batch_start_s"][busy]
+    for d in np.flatnonzero((world.decode["batch"] > 0) & (world.decode["planned"] > 0)):
+        row = world.decode[d]
+        rows["busy_s"][len(busy) + d] += now_s - row.start_s
+        rows["tokens"][len(busy) + d] += _steps_ended(row, now_s) * row.batch
+    flows = world.flow[(world.flow["phase"] == PHASE_MAIN) | (world.flow["phase"] == PHASE_LAST)]
+    whole = np.where(flows["phase"] == PHASE_MAIN, flows["main_bytes"], flows["last_bytes"])
+    sent = whole - np.maximum(0.0, flows["remaining"] - flows["rate"] * (now_s - flows["updated_s"]))
+    np.add.at(rows["bytes_out"], flows["source"], sent)
+    np.add.at(rows["bytes_in"], flows["sink"], sent)
+
+
+def _steps_ended(row: Any, now_s: float) -> int:
+    """Steps of a decode instance's present run that have ended (the formula of :mod:`cacheenv.sim.decode`)."""
+    steps = np.arange(1, int(row.planned) + 1)
+    ends_s = row.start_s + row.stall_s + steps * row.base_s + row.slope_s * (0.5 * steps * (steps - 1))
+    return int(np.searchsorted(ends_s, now_s, "right"))
 
 
 @functools.cache

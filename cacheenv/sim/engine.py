@@ -84,6 +84,8 @@ def advance(w, view):
         if kind == NONE:
             return STOP_DONE
         if time_s > config.horizon_s:
+            if state.unfinished == 0:  # what is left are writes to the store and news for the index
+                return STOP_DONE
             state.integral_s += state.counted_in_system * (config.horizon_s - state.now_s)
             state.now_s = config.horizon_s
             return STOP_HORIZON

@@ -131,7 +131,6 @@ def _run_batch(w, instance, total, quadratic):
     row.busy = 1
     row.batch_start_s = now_s
     row.batch_end_s = now_s + duration_s
-    row.tokens += total
     if row.chunked >= 0:
         request = w.request[row.chunked]
         cached = request.hit_tokens + request.computed_tokens
@@ -178,6 +177,7 @@ def end_batch(w, instance):
         request = w.request[index]
         following = request.batch_next
         request.computed_tokens += request.piece_tokens
+        row.tokens += request.piece_tokens
         if request.hit_tokens + request.computed_tokens == request.prompt_tokens:
             _end_prefill(w, index, instance)
         index = following

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import signal
 import sys
@@ -9,11 +10,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
 from cacheenv.config import Scenario
 from cacheenv.config_checks import TRACE_KIND
+from cacheenv.errors import InputError
 
 #: A warm start takes less than this; beyond it the compiled core is being built, and the user is told.
 ANNOUNCE_AFTER_S = 4.0
@@ -75,15 +78,36 @@ class Runner:
             context = multiprocessing.get_context("spawn")
             workers = min(self._jobs, len(tasks))
             self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
-        pending = {self._pool.submit(simulate_summary, task): position for position, task in enumerate(tasks)}
+        with _interrupts_held():
+            pending = {self._pool.submit(simulate_summary, task): position for position, task in enumerate(tasks)}
         while pending:
             for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                yield pending.pop(future), future.result()
+                try:
+                    summary = future.result()
+                except BrokenProcessPool:
+                    raise InputError(
+                        "a worker process was killed, perhaps for lack of memory; what is in --out is kept, "
+                        "expected fewer --jobs or smaller runs"
+                    ) from None
+                yield pending.pop(future), summary
 
 
 def _ignore_interrupts() -> None:
     """Ctrl-C goes to the whole process group; the parent deals with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Holds Ctrl-C back until the end of the block; processes started in it never see one, not even while they import.
+
+    The mask is inherited. A process that is still importing would otherwise die with a traceback of its own.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def warm_up(tasks: Sequence[Task]) -> None:

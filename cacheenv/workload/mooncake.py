@@ -82,9 +82,9 @@ def load_mooncake(
     if limit is not None:
         last = min(last, first + limit)
     if first >= last:
+        end = "its end" if duration_s is None else f"{start_s + duration_s:g} s"
         raise InputError(
-            f"{path}: the window from {start_s:g} s, duration {duration_s} s, keeps no request; "
-            f"the trace lasts {trace_s[-1]:g} s"
+            f"{path}: the window from {start_s:g} s to {end} keeps no request; the trace lasts {trace_s[-1]:g} s"
         )
     if (first, last) != (0, len(trace_s)):
         window = dense[starts[first] : starts[last - 1] + pages[last - 1]]
@@ -182,7 +182,7 @@ class _Rows:
                 self.refuse(line, f"timestamp: expected from {before_ms} (times do not go back) to 1e15, got {time_ms}")
             for key, tokens in (("input_length", prompt), ("output_length", output)):
                 if type(tokens) is not int or not 1 <= tokens <= MAX_TOKENS:
-                    self.refuse(line, f"{key}: expected a whole number >= 1, got {_shown(tokens)}")
+                    self.refuse(line, f"{key}: expected a whole number >= 1 and <= 2^40, got {_shown(tokens)}")
             if type(ids) is not list:
                 self.refuse(line, f"hash_ids: expected a list of whole numbers, got {_shown(ids)}")
             if len(ids) != -(-prompt // page_tokens):

@@ -97,6 +97,12 @@ def test_mean_residual_is_the_mean_over_longer_outputs(lengths):
         assert value == pytest.approx(sum(longer) / len(longer))
 
 
+def test_an_absurd_length_does_not_make_the_residuals_fill_the_memory():
+    residual = mean_residual_tokens([20, 2**40])
+    assert len(residual) == 2**20
+    assert residual[-1] == 2**40 - (len(residual) - 1) * REFRESH_TOKENS
+
+
 def test_scaled_only_changes_times():
     workload = make()
     faster = workload.scaled(4.0)

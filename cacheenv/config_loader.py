@@ -117,6 +117,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 def nested(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Nested form of overrides whose keys may be dotted, nested or both; a later key wins."""
+    if not isinstance(overrides, Mapping):
+        raise ConfigError(f"overrides: expected a mapping of dotted keys to values, got {overrides!r}", "")
     result: dict[str, Any] = {}
     for key, value in overrides.items():
         if not isinstance(key, str) or not all(key.split(".")):

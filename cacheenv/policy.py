@@ -10,6 +10,7 @@ policy and start at 0.
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -118,8 +119,7 @@ class Policy:
                 raise InputError(
                     f"policy {self.name}: unknown parameter '{key}'{suggestion(key, self.params)}; it has: {known}"
                 )
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
-                raise InputError(f"policy {self.name}: parameter {key} must be a finite number, got {value!r}")
+            _check_parameter(self.name, key, value)
         return replace(self, params={**self.params, **values})
 
     def parameter_array(self) -> np.ndarray:
@@ -127,6 +127,11 @@ class Policy:
         array = np.zeros(max(1, len(self.params) + self.state_size))
         array[: len(self.params)] = [float(value) for value in self.params.values()]
         return array
+
+
+def _check_parameter(name: str, key: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+        raise InputError(f"policy {name}: parameter {key} must be a finite number, got {value!r}")
 
 
 def policy(
@@ -155,10 +160,22 @@ def policy(
     """
 
     def wrap(target: Callable[..., int]) -> Policy:
+        place = f"policy {target.__name__}"
         if kind not in KINDS:
-            raise InputError(f"policy {target.__name__}: kind must be one of {', '.join(KINDS)}, got '{kind}'")
+            raise InputError(f"{place}: kind must be one of {', '.join(KINDS)}, got '{kind}'")
+        if len(inspect.signature(target).parameters) != len(POLICY_SIGNATURE.args):
+            raise InputError(f"{place}: expected (view, rng, params), got {inspect.signature(target)}")
+        if type(state_size) is not int or state_size < 0:
+            raise InputError(f"{place}: state_size must be a whole number >= 0, got {state_size!r}")
+        if not isinstance(params or {}, Mapping):
+            raise InputError(f"{place}: params must be a mapping of names to numbers, got {params!r}")
+        for key, value in (params or {}).items():
+            _check_parameter(target.__name__, key, value)
         options = {**POLICY_OPTIONS, "cache": _stands_in_its_module(target)}
-        compiled = jit_signature(POLICY_SIGNATURE, target, options)
+        try:
+            compiled = jit_signature(POLICY_SIGNATURE, target, options)
+        except KeyError as missing:  # Numba's way to say that a record has no such field
+            raise InputError(f"{place}: a table of the view has no column {missing}") from None
         summary = (target.__doc__ or "").strip().split("\n")[0]
         return Policy(
             name or target.__name__, kind, compiled, dict(params or {}), state_size, dict(requires or {}),
@@ -171,10 +188,11 @@ def policy(
 def _stands_in_its_module(function: Callable[..., int]) -> bool:
     """Whether a process that loads the function's compiled form from disk could import what it names.
 
-    Not where it was typed at a prompt or built from a string.
+    Not where it was typed at a prompt, piped in or built from a string.
     """
     file = getattr(sys.modules.get(function.__module__), "__file__", None)
-    return file is not None and os.path.abspath(file) == os.path.abspath(function.__code__.co_filename)
+    source = function.__code__.co_filename
+    return file is not None and os.path.abspath(file) == os.path.abspath(source) and os.path.isfile(source)
 
 
 @dataclass(frozen=True)
@@ -243,6 +261,8 @@ def make_policy(name: str, **params: float) -> PolicyBundle:
                 return as_bundle(provider.make(name, **params))
         raise InputError(f"policy {name}: agents need the extra 'agents' (pip install 'cacheenv[agents]')")
     head, *additions = _split(name, "+")
+    if not all(part.strip() for part in (*_split(head, "/"), *additions)):
+        raise InputError(f"policy '{name}': expected a name on each side of '/' and '+'")
     router_name, *choices = _split(head, "/")
     if len(choices) > 1:
         raise InputError(f"policy {name}: expected at most one '/' (router/decode_choice)")
@@ -280,6 +300,8 @@ def _make_part(text: str, params: Mapping[str, float]) -> Policy | PolicyBundle:
         base, inner = text[:-1].split("(", 1)
         for item in filter(None, inner.split(",")):
             key, _, value = item.partition("=")
+            if key.strip() in values:
+                raise InputError(f"policy {text}: parameter {key.strip()} is given twice")
             try:
                 values[key.strip()] = float(value)
             except ValueError:

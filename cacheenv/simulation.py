@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cacheenv.config import Scenario, load_scenario
+from cacheenv.errors import InputError
 from cacheenv.metrics import summarize
 from cacheenv.policy import Policy, PolicyBundle, as_bundle, make_policy
 from cacheenv.sim.policy_type import policy_addresses
@@ -29,7 +31,7 @@ from cacheenv.sim.tables import (
 )
 from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE, View
 from cacheenv.workload import Workload
-from cacheenv.worlds import Worlds
+from cacheenv.worlds import Worlds, checked_seed
 
 _TIMES = (
     "arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s "
@@ -65,6 +67,7 @@ class Result:
         policy: Name of the policy.
         seed: Seed of the run.
         decisions: Number of decisions taken.
+        invalid_decisions: How many of them were illegal and fell back to a legal one.
     """
 
     requests: np.recarray
@@ -74,6 +77,7 @@ class Result:
     policy: str
     seed: int
     decisions: int
+    invalid_decisions: int
 
 
 def complete_bundle(policy: Any, scenario: Scenario) -> PolicyBundle:
@@ -104,8 +108,9 @@ def apply_requirements(scenario: Scenario, bundle: PolicyBundle) -> Scenario:
         place = key.removeprefix("max:")
         present: Any = scenario
         for name in place.split("."):
-            present = getattr(present, name)
-        changes[place] = max(present, value)
+            present = getattr(present, name, None)
+        # A key that does not exist, or holds no number, is refused by the check of the overrides.
+        changes[place] = max(present, value) if isinstance(present, (int, float)) else value
     return scenario.with_overrides(changes)
 
 
@@ -133,6 +138,7 @@ def simulate(
         InputError: For an unknown policy or scenario, or inconsistent settings.
     """
     scenario = load_scenario(scenario)
+    seed = checked_seed(seed)
     bundle = complete_bundle(policy, scenario)
     if not common_cluster:
         scenario = apply_requirements(scenario, bundle)
@@ -178,7 +184,14 @@ def _act(worlds: Worlds, index: int, view: View, actor: Any, stop: int) -> None:
     rows = len(view.prefill) * 2 if stop == DECISION_ROUTE else len(view.candidate)
     mask = np.zeros(rows * len(view.decode) + 1, np.bool_)
     fill_mask(worlds.views, index, stop, mask)
-    take(worlds.tables, worlds.views, worlds.workload_of, index, stop, int(actor.act(view, mask)))
+    answer = actor.act(view, mask)
+    try:
+        action = operator.index(answer)
+    except TypeError:
+        raise InputError(f"{type(actor).__name__}.act(view, mask): expected a whole number, got {answer!r}") from None
+    if not 0 <= action < len(mask):
+        action = -1  # illegal however large it is
+    take(worlds.tables, worlds.views, worlds.workload_of, index, stop, action)
 
 
 def collect(worlds: Worlds, index: int, name: str, seed: int) -> Result:
@@ -193,7 +206,8 @@ def collect(worlds: Worlds, index: int, name: str, seed: int) -> Result:
         kv_bytes_per_token=float(world.config[0].prefill_kv_bytes),
         decode_kv_bytes_per_token=float(world.config[0].decode_kv_bytes),
     )
-    return Result(records, instances, summary, worlds.scenario, name, seed, int(world.state[0].decisions))
+    state = world.state[0]
+    return Result(records, instances, summary, worlds.scenario, name, seed, int(state.decisions), int(state.invalid))
 
 
 def request_records(world: World, count: int) -> np.recarray:

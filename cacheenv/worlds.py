@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -34,6 +35,17 @@ from cacheenv.workload import Workload
 WORKLOAD_TABLES = ("load", "blocks", "residual")
 NOISE = {"star": (0.14, 6000.0, 0.4, 0.03), "weak": (0.05, 20000.0, 0.6, 0.03)}
 TAU_SHARE = {"star": 0.6, "weak": 2.0}  # of the mean output length, where tau_tokens is not given
+
+
+def checked_seed(seed: Any, place: str = "seed") -> int:
+    """A seed as an integer; anything but a whole number >= 0 is an :class:`InputError`."""
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise InputError(f"{place}: expected a whole number >= 0, got {seed!r}")
+    return number
 
 
 def split_seed(seed: int | np.random.SeedSequence) -> tuple[int, np.random.SeedSequence, np.random.SeedSequence]:
@@ -99,6 +111,8 @@ class Worlds:
         workload_seed, noise_seed, policy_seed = split_seed(seed)
         if workload is None:
             workload = self.scenario.make_workload(workload_seed)
+        if not isinstance(workload, Workload):
+            raise InputError(f"workload: expected a cacheenv.Workload, got {workload!r}")
         if workload.page_tokens != self.scenario.cluster.page_tokens:
             raise InputError(
                 f"workload {workload.name}: pages of {workload.page_tokens} tokens, but cluster.page_tokens is "

@@ -246,6 +246,11 @@ def test_bad_override_keys(bad):
     assert "expected a dotted key" in message("kimi-chat", {bad: 1})
 
 
+@pytest.mark.parametrize("bad", ["slo.ttft_s=1", ["slo.ttft_s=1"], 3])
+def test_overrides_are_a_mapping(bad):
+    assert "overrides: expected a mapping of dotted keys to values" in message("kimi-chat", bad)
+
+
 @pytest.mark.parametrize("text", ["rate", "=3", "a=[1", "a=1:30"])
 def test_bad_assignments(text):
     with pytest.raises(InputError, match="--set"):

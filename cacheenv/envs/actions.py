@@ -143,6 +143,8 @@ class ActionCodec:
         """
         if not self.factored:
             number = int(action)
+            if not 0 <= number < self.joint_count:
+                raise InputError(f"action: expected 0 to {self.joint_count - 1}, got {number}")
             routing = number < self.route_count
             return self.route_parts(number) if routing else self.move_parts(number - self.route_count)
         values = [int(part) for part in np.asarray(action).reshape(-1)]

@@ -15,6 +15,7 @@ from cacheenv.errors import InputError, suggestion
 from cacheenv.policy import View
 from cacheenv.sim.tables import STOP_DONE, STOP_HORIZON
 from cacheenv.simulation import Result, collect
+from cacheenv.worlds import checked_seed
 
 RESET_OPTIONS = ("episode_seed", "workload")
 
@@ -103,8 +104,9 @@ class CacheEnv(gym.Env[Any, Any]):
         super().reset(seed=seed)
         given = check_options(options)
         drawn = int(self.np_random.integers(2**62))
-        self.episode_seed = int(given.get("episode_seed", drawn))
-        self.core.begin(0, self.episode_seed, given.get("workload"))
+        episode_seed = checked_seed(given.get("episode_seed", drawn), "reset options: episode_seed")
+        self.core.begin(0, episode_seed, given.get("workload"))
+        self.episode_seed = episode_seed
         self._run(0, 1, self._actions, self._observations, self._masks)
         self.core.opened(0)
         return self._seen(), self._info()

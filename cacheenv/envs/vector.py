@@ -21,6 +21,7 @@ from cacheenv.errors import InputError
 from cacheenv.policy import View
 from cacheenv.sim.tables import STOP_DONE, STOP_HORIZON
 from cacheenv.simulation import Result, collect
+from cacheenv.worlds import checked_seed
 
 MIN_WORLDS_PER_THREAD = 8
 
@@ -249,7 +250,9 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         self._steps["phase"] = self.core.kernel.PHASE_DONE
         for i in np.flatnonzero(mask):
             drawn = int(self._randoms[i].integers(2**62))
-            self._episode_seeds[i] = int(options["episode_seed"]) + i if "episode_seed" in options else drawn
+            if "episode_seed" in options:
+                drawn = checked_seed(options["episode_seed"], "reset options: episode_seed") + int(i)
+            self._episode_seeds[i] = drawn
             self.core.begin(int(i), int(self._episode_seeds[i]), options.get("workload"))
         self._run(self._no_actions, observations)
         for i in np.flatnonzero(mask):

@@ -126,6 +126,13 @@ def test_mask_in_the_observation(action_format: str, observation: str) -> None:
     assert env.spec.make().observation_space == env.observation_space
 
 
+@pytest.mark.parametrize("bad", [-1, "a", None, 1.5])
+def test_an_episode_seed_is_a_whole_number(bad: object) -> None:
+    for env in (make(IDS[0]), gym.make_vec(IDS[0], num_envs=2, scenario=SMALL)):
+        with pytest.raises(InputError, match="reset options: episode_seed: expected a whole number >= 0"):
+            env.reset(seed=0, options={"episode_seed": bad})
+
+
 def test_reset_options() -> None:
     env = make(IDS[0])
     with pytest.raises(InputError, match=r"unknown key 'episode_sed'.*did you mean 'episode_seed'"):

@@ -152,6 +152,9 @@ def test_actions_have_parts(name: str) -> None:
     env = make(name)
     for action in range(env.action_space.n):
         assert env.encode_action(**env.decode_action(action)) == action
+    for outside in (-1, int(env.action_space.n)):
+        with pytest.raises(InputError, match=f"action: expected 0 to {env.action_space.n - 1}, got {outside}"):
+            env.decode_action(outside)
     if name != IDS[1]:
         assert env.encode_action(prefill=2, decode=1, pull=True) == (2 * 3 + 1) * 2 + 1
         assert env.decode_action(2 * 3 * 3) == {"reject": True, "prefill": 0, "decode": 0, "pull": False}

@@ -15,6 +15,7 @@ from cacheenv.config_loader import parse_assignment
 from cacheenv.errors import InputError
 from cacheenv.policy import available_policies, make_policy
 
+LARGEST_NUMBER = 1e15
 DEFAULT_ROUTERS = (
     "random",
     "round_robin",
@@ -108,7 +109,7 @@ def positive_number(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < 1e15:
+    if not 0 < value < LARGEST_NUMBER:
         raise argparse.ArgumentTypeError(f"expected a number > 0, got '{text}'")
     return value
 
@@ -132,7 +133,22 @@ def chosen_scenarios(arguments: argparse.Namespace) -> list[Scenario]:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two scenarios are named '{name}'; give each its own name")
+    for scenario in scenarios:
+        check_policies(scenario)
     return scenarios
+
+
+def check_policies(scenario: Scenario) -> None:
+    """Refuses a scenario whose own router or rescheduler does not exist, whether or not a run asks for it."""
+    for key, name in (("router", scenario.router), ("rescheduler", scenario.rescheduler)):
+        if key == "rescheduler" and name == "none":
+            continue
+        try:
+            bundle = make_policy(name)
+        except InputError as problem:
+            raise InputError(f"scenario {scenario.name}: {key}: {problem}") from None
+        if getattr(bundle, key) is None:
+            raise InputError(f"scenario {scenario.name}: {key}: expected a {key}, got '{name}'")
 
 
 def _trace_scenario(trace: str, config: str | None, overrides: dict[str, Any]) -> Scenario:
@@ -143,7 +159,7 @@ def _trace_scenario(trace: str, config: str | None, overrides: dict[str, Any]) -
     if config is None:
         changes["description"] = f"trace on the cluster of {DEFAULT_SCENARIO}"
     if not path.is_file():
-        raise InputError(f"--trace {trace}: no such file")
+        raise InputError(f"--trace {trace}: {'expected a file' if path.exists() else 'no such file'}")
     return load_scenario(config or DEFAULT_SCENARIO, {**changes, **overrides})
 
 

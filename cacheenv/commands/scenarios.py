@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from cacheenv.commands.arguments import check_policies
 from cacheenv.commands.report import align, number, yaml_text
 from cacheenv.commands.store import json_ready
 from cacheenv.config import list_scenarios, load_scenario
@@ -37,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         tree = json_ready(scenario.to_dict())
         print(json.dumps(tree) if arguments.json else yaml_text(tree).rstrip())
         return 0
+    check_policies(scenario)
     workload = scenario.make_workload(0)
     size = f"{scenario.cluster.prefill.count}P+{scenario.cluster.decode.count}D"
     print(f"{arguments.scenario}: valid; {scenario.name}, {size}, {len(workload)} requests")

@@ -36,6 +36,8 @@ class ResultStore:
             files: Names of all files that the command writes besides; none of them may belong to somebody else.
             fresh: Set earlier files aside instead of continuing.
         """
+        if out == "":
+            raise InputError("--out: expected a folder, got an empty name")
         self.folder = None if out is None else Path(out)
         self.rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         if self.folder is None:

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from cacheenv.commands.arguments import positive, positive_number
+from cacheenv.commands.arguments import LARGEST_NUMBER, positive, positive_number
 from cacheenv.commands.report import align, number
 from cacheenv.commands.store import json_ready
 
@@ -25,7 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def not_negative(text: str) -> float:
     """A finite number of at least 0."""
-    return 0.0 if text in ("0", "0.0") else positive_number(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < LARGEST_NUMBER:
+        raise argparse.ArgumentTypeError(f"expected a number >= 0, got '{text}'")
+    return value
 
 
 def run(arguments: argparse.Namespace) -> int:

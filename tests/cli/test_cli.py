@@ -32,6 +32,13 @@ TINY = [
         (["bench", "--policies", "random(x=1)"], "unknown parameter 'x'"),
         (["bench", "--policies", "random/random/random"], "at most one '/'"),
         (["bench", "--policies", "agent:nowhere"], "agent"),
+        (["bench", "--policies", "mooncake+"], "expected a name on each side of '/' and '+'"),
+        (["bench", "--policies", "mooncake(threshold=2,threshold=3)"], "parameter threshold is given twice"),
+        (["bench", "--out", ""], "--out: expected a folder, got an empty name"),
+        (["bench", "--trace", "."], "--trace .: expected a file"),
+        (["bench", "--set", "router=mooncak"], "router: unknown policy 'mooncak' (did you mean 'mooncake'?)"),
+        (["bench", "--set", "router=star"], "router: expected a router, got 'star'"),
+        (["scenarios", "validate", "kimi-chat", "--set", "rescheduler=mooncake"], "expected a rescheduler"),
         (["bench", "--seeds", "0"], "expected an integer >= 1, got '0'"),
         (["bench", "--seeds", "two"], "expected an integer >= 1, got 'two'"),
         (["bench", "--jobs", "-1"], "expected an integer >= 1, got '-1'"),
@@ -52,7 +59,8 @@ TINY = [
         (["goodput", "--set", "slo.ttft_s=null", "--set", "slo.tbt_tail_s=null"], "no SLO is set"),
         (["trace"], "FILE"),
         (["trace", "nowhere.jsonl"], "nowhere.jsonl"),
-        (["trace", "x.jsonl", "--start", "-1"], "-1"),
+        (["trace", "x.jsonl", "--start", "-1"], "expected a number >= 0, got '-1'"),
+        (["trace", "x.jsonl", "--start", "nan"], "expected a number >= 0, got 'nan'"),
         (["scenarios"], "ACTION"),
         (["scenarios", "show", "nothing"], "unknown scenario 'nothing'"),
         (["scenarios", "validate", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
@@ -68,6 +76,11 @@ def test_all_requests_at_once_have_no_rate_to_change(fake, capsys, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(TRACE_LINES[0] + "\n" + TRACE_LINES[0] + "\n")
     assert "arrive at once" in refused(capsys, *BENCH, "--trace", path, "--rate", 1)
+
+
+def test_a_window_may_start_at_zero_and_not_after_the_end(capsys, trace):
+    assert ok(capsys, "trace", trace, "--start", "0.00").out == ok(capsys, "trace", trace).out
+    assert "the window from 9 s to its end keeps no request" in refused(capsys, "trace", trace, "--start", "9")
 
 
 def test_bad_traces_name_file_and_line(fake, capsys, tmp_path):

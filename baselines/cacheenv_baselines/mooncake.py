@@ -15,7 +15,8 @@ test is strict, as in the FAST version; T_queue is `backlog_s`: predicted prefil
 left of the running batch, and of a prompt that runs in chunks; the predicted step counts the running batch, every
 request that is assigned to the instance, and this one; equal ones go to the lowest index.
 Deviations: Algorithm 1 refuses requests, by default this one does not, because admission is a policy of its own here
-(`mooncake+early_reject`); the sources of a pull include the shared store where the scenario has one.
+(`mooncake+early_reject`); the sources of a pull include the shared store where the scenario has one; the paper's
+Conductor changes its view of an instance's cache at the assignment, here the index does so when pages are stored.
 Quirk kept: transfer is never compared with computing, so over a slow link the rule can be worse than not pulling.
 """
 

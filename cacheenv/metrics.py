@@ -79,20 +79,22 @@ def summarize(
     Returns:
         The names of `METRICS` with Python numbers; NaN where a value has nothing to be computed from.
     """
+    requests, instances = np.asarray(requests), np.asarray(instances)  # plain arrays: columns of a recarray are slow
     arrived = (requests["outcome"] != UNFINISHED) | np.isfinite(requests["routed_s"])
-    rows = requests[arrived & (requests["counted"] == 1)]
+    rows = _only(requests, arrived & (requests["counted"] == 1))
     outcome = rows["outcome"]
-    completed = rows[outcome == COMPLETED]
+    completed = _only(rows, outcome == COMPLETED)
     met = int(np.count_nonzero(rows["slo_met"] == 1))
     eligible = int(np.count_nonzero(outcome != TOO_LARGE))
     makespan_s = _span_s(rows)
+    whole_run_s = makespan_s if rows is requests else _span_s(_only(requests, arrived))
     summary: dict[str, float | int] = {}
     for latency in LATENCIES:
         summary.update(_distribution(latency, completed[f"{latency}_s"]))
     summary["slo_attainment"] = _ratio(met, eligible)
     summary["goodput_rps"] = _ratio(met, makespan_s)
     summary["throughput_rps"] = _ratio(len(completed), makespan_s)
-    admitted = rows[np.isfinite(rows["prefill_start_s"])]
+    admitted = _only(rows, np.isfinite(rows["prefill_start_s"]))
     prompt_tokens = int(admitted["prompt_tokens"].sum())
     for name in ("", "_predicted", "_available"):
         summary[f"hit_rate{name}"] = _ratio(int(admitted[f"hit{name}_tokens"].sum()), prompt_tokens)
@@ -103,7 +105,7 @@ def summarize(
         summary[f"load_cv_{role}"] = _ratio(float(busy_s.std()) if len(busy_s) else math.nan, mean_s)
     summary["pulled_gbytes"] = float(rows["pulled_tokens"].sum()) * kv_bytes_per_token / 1e9
     summary["migrated_gbytes"] = float(rows["migrated_tokens"].sum()) * decode_kv_bytes_per_token / 1e9
-    summary["link_utilisation"] = _link_utilisation(instances, _span_s(requests[arrived]))
+    summary["link_utilisation"] = _link_utilisation(instances, whole_run_s)
     summary["requests"] = len(rows)
     for name, code in (
         ("completed", COMPLETED),
@@ -116,6 +118,11 @@ def summarize(
         summary[name] = int(rows[name].sum())
     summary["makespan_s"] = makespan_s
     return summary
+
+
+def _only(rows: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """The chosen rows; the table itself where that is all of them, since copying records takes most of a summary."""
+    return rows if chosen.all() else rows[chosen]
 
 
 def _distribution(latency: str, values: np.ndarray) -> dict[str, float]:
@@ -132,7 +139,7 @@ def _distribution(latency: str, values: np.ndarray) -> dict[str, float]:
 
 def _span_s(rows: np.ndarray) -> float:
     """Seconds from the first arrival to the last known event; too large requests have no events."""
-    rows = rows[rows["outcome"] != TOO_LARGE]
+    rows = _only(rows, rows["outcome"] != TOO_LARGE)
     if not len(rows):
         return math.nan
     last = [rows["arrival_s"][rows["outcome"] == REJECTED], *(rows[name] for name in _PROGRESS)]

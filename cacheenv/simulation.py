@@ -213,7 +213,7 @@ def collect(worlds: Worlds, index: int, name: str, seed: int) -> Result:
 def request_records(world: World, count: int) -> np.recarray:
     """One :data:`RECORD_DTYPE` row for each of the first `count` requests."""
     source, load = world.request[:count], world.load[:count]
-    records = np.zeros(count, RECORD_DTYPE).view(np.recarray)
+    records = np.zeros(count, RECORD_DTYPE)
     records["request"] = np.arange(count)
     records["session"], records["namespace"] = load["session"], load["namespace"]
     for name in (*_TIMES, *_COUNTS):
@@ -234,13 +234,13 @@ def request_records(world: World, count: int) -> np.recarray:
         else:
             reached = completed
         records[name][~reached] = np.nan
-    return records
+    return records.view(np.recarray)
 
 
 def instance_totals(world: World) -> np.recarray:
     """One :data:`INSTANCE_DTYPE` row for each instance and for the store, what is under way included."""
     prefills, decodes = len(world.prefill), len(world.decode)
-    rows = np.zeros(prefills + decodes + 1, INSTANCE_DTYPE).view(np.recarray)
+    rows = np.zeros(prefills + decodes + 1, INSTANCE_DTYPE)
     rows["kind"] = [KIND_PREFILL] * prefills + [KIND_DECODE] * decodes + [KIND_STORE]
     rows["index"] = [*range(prefills), *range(decodes), 0]
     rows["busy_s"][:prefills] = world.prefill["busy_s"]
@@ -250,10 +250,10 @@ def instance_totals(world: World) -> np.recarray:
     for name, column in (("bytes_out", "bytes_out"), ("bytes_in", "bytes_in"), ("nic_bytes_per_s", "bytes_per_s")):
         rows[name] = world.nic[column]
     _add_under_way(world, rows)
-    return rows
+    return rows.view(np.recarray)
 
 
-def _add_under_way(world: World, rows: np.recarray) -> None:
+def _add_under_way(world: World, rows: np.ndarray) -> None:
     """Adds what the tables book only at its end: the running batches and steps, and the flows in transmission."""
     now_s = float(world.state[0].now_s)
     busy = world.prefill["busy"] == 1

@@ -160,7 +160,6 @@ class Worlds:
         stacked: dict[str, Any] = {
             name: np.repeat(getattr(tables, name)[:1], self.count, axis=0) for name in WORKLOAD_TABLES
         }
-        stacked["load"] = stacked["load"].view(np.recarray)
         self.tables = tables._replace(**stacked)
 
     def _make_room(self, workload: Workload) -> World:
@@ -234,7 +233,6 @@ class Worlds:
 
     def _fill_config(self, world: World, workload: Workload, noise_seed: np.random.SeedSequence) -> None:
         scenario, cluster = self.scenario, self.scenario.cluster
-        config = world.config[0]
         link = load_link(cluster.network.link)
         prefill_preset, decode_preset = load_preset(cluster.prefill.preset), load_preset(cluster.decode.preset)
         values: dict[str, Any] = {
@@ -287,7 +285,7 @@ class Worlds:
             **self._prediction(workload),
         }
         for name, value in values.items():
-            setattr(config, name, value)
+            world.config[name] = value
 
     def _prediction(self, workload: Workload) -> dict[str, Any]:
         settings = self.scenario.prediction
@@ -314,11 +312,9 @@ class Worlds:
         _fill_decode(world, load_preset(cluster.decode.preset), cluster.decode.kv_tokens)
         _fill_links(world, link, cluster.network.nic_gbytes_per_s, cluster.store.nic_gbytes_per_s)
         prefills = cluster.prefill.count
-        for i in range(prefills):
-            world.tree[i].capacity = cluster.prefill.cache_tokens // page
-        world.tree[prefills].capacity = cluster.store.capacity_tokens // page
-        for i in range(prefills + 1, world.tree.shape[0]):
-            world.tree[i].capacity = cluster.index.memory_tokens // page
+        world.tree["capacity"][:prefills] = cluster.prefill.cache_tokens // page
+        world.tree["capacity"][prefills] = cluster.store.capacity_tokens // page
+        world.tree["capacity"][prefills + 1 :] = cluster.index.memory_tokens // page
 
     # -- access --------------------------------------------------------------------------------------------------
 
@@ -395,23 +391,33 @@ def _limit(value: float | None) -> float:
 
 
 def _fill_prefill(world: World, preset: Preset, pre_prefill: int) -> None:
-    for i in range(world.prefill.shape[0]):
-        row = world.prefill[i]
-        row.a, row.b, row.c = preset.prefill_a_s, preset.prefill_b_s, preset.prefill_c_s
-        row.floor_s, row.n_tile = preset.min_prefill_s, preset.n_tile
-        row.role = ROLE_PRE_PREFILL if i < pre_prefill else ROLE_PREFILL
+    columns = {
+        "a": preset.prefill_a_s,
+        "b": preset.prefill_b_s,
+        "c": preset.prefill_c_s,
+        "floor_s": preset.min_prefill_s,
+        "n_tile": preset.n_tile,
+        "role": ROLE_PREFILL,
+    }
+    for name, value in columns.items():
+        world.prefill[name] = value
+    world.prefill["role"][:pre_prefill] = ROLE_PRE_PREFILL
 
 
 def _fill_decode(world: World, preset: Preset, kv_tokens: int | None) -> None:
-    for d in range(world.decode.shape[0]):
-        row = world.decode[d]
-        row.d, row.e, row.f = preset.decode_d_s, preset.decode_e_s, preset.decode_f_s
-        row.prefill_a, row.prefill_b, row.prefill_c = preset.prefill_a_s, preset.prefill_b_s, preset.prefill_c_s
-        row.capacity = preset.capacity_tokens if kv_tokens is None else kv_tokens
+    columns = {
+        "d": preset.decode_d_s,
+        "e": preset.decode_e_s,
+        "f": preset.decode_f_s,
+        "prefill_a": preset.prefill_a_s,
+        "prefill_b": preset.prefill_b_s,
+        "prefill_c": preset.prefill_c_s,
+        "capacity": preset.capacity_tokens if kv_tokens is None else kv_tokens,
+    }
+    for name, value in columns.items():
+        world.decode[name] = value
 
 
 def _fill_links(world: World, link: Link, nic_gbytes_per_s: float | None, store_gbytes_per_s: float) -> None:
-    rate = link.gbytes_per_s if nic_gbytes_per_s is None else nic_gbytes_per_s
-    for i in range(world.nic.shape[0]):
-        world.nic[i].bytes_per_s = rate * 1e9
-    world.nic[world.nic.shape[0] - 1].bytes_per_s = store_gbytes_per_s * 1e9
+    world.nic["bytes_per_s"] = (link.gbytes_per_s if nic_gbytes_per_s is None else nic_gbytes_per_s) * 1e9
+    world.nic["bytes_per_s"][-1] = store_gbytes_per_s * 1e9

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Executor
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from cacheenv.config import Scenario, load_scenario
 from cacheenv.envs.actions import ActionCodec
 from cacheenv.envs.features import TABLES, Feature, flat_scales
+from cacheenv.envs.workers import StepThreads
 from cacheenv.errors import InputError, suggestion
 from cacheenv.policy import PolicyBundle, View, make_policy
 from cacheenv.sim.actor import list_running
@@ -192,23 +193,38 @@ class Core:
             worlds.grow()
 
     def run_parts(
-        self, pool: Executor, edges: np.ndarray, actions: np.ndarray, observations: np.ndarray, masks: np.ndarray
-    ) -> bool:
-        """Steps the ranges between `edges` side by side; True when the pools were grown and it must be called again."""
+        self,
+        threads: StepThreads,
+        edges: Sequence[int],
+        actions: np.ndarray,
+        observations: np.ndarray,
+        masks: np.ndarray,
+    ) -> tuple[bool, float]:
+        """Steps the ranges between `edges` side by side, the first on this thread.
+
+        Returns:
+            Whether the pools were grown and it must be called again, and by how many seconds the last of the other
+            threads ended after this one.
+        """
         worlds = self.worlds
 
-        def part(number: int) -> int:
-            return int(self.kernel.step_worlds(
+        def part(number: int) -> tuple[int, float]:
+            status = self.kernel.step_worlds(
                 worlds.tables, worlds.views, worlds.workload_of, edges[number], edges[number + 1], actions, self.steps,
                 observations, masks, self.scales, self.settings, self.policies,
-            ))  # fmt: skip
+            )  # fmt: skip
+            return int(status), time.perf_counter()
 
-        others = [pool.submit(part, number) for number in range(1, len(edges) - 1)]
-        status = [part(0), *(other.result() for other in others)]
-        if all(value == self.kernel.STEP_OK for value in status):
-            return False
+        threads.start(part)
+        try:
+            own, own_end = part(0)
+        finally:
+            results = threads.finish()
+        lag_s = max(end for _, end in results) - own_end
+        if own == self.kernel.STEP_OK and all(status == self.kernel.STEP_OK for status, _ in results):
+            return False, lag_s
         worlds.grow()
-        return True
+        return True, lag_s
 
     def view(self, index: int) -> View:
         """The view of world `index`, the table of running requests included."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gymnasium as gym
@@ -17,6 +16,7 @@ from gymnasium.vector.utils import batch_space
 from cacheenv.config import Scenario
 from cacheenv.envs.core import Core
 from cacheenv.envs.env import check_options
+from cacheenv.envs.workers import StepThreads
 from cacheenv.errors import InputError
 from cacheenv.policy import View
 from cacheenv.sim.tables import STOP_DONE, STOP_HORIZON
@@ -95,12 +95,12 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         wanted = threads if threads is not None else os.cpu_count() or 1
         self.threads = max(1, min(wanted, num_envs // MIN_WORLDS_PER_THREAD))
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: StepThreads | None = None
         self._randoms: list[np.random.Generator] = []
         self._episode_seeds = np.zeros(num_envs, np.int64)
         self._masks = np.ones((num_envs, self.core.codec.mask_size), np.bool_)
         self._no_actions = np.zeros((num_envs, self.core.codec.width), np.int64)
-        self._edges = np.linspace(0, num_envs, self.threads + 1).astype(int)
+        self._own_worlds = num_envs // self.threads
         self._steps = self.core.steps.view(np.ndarray)  # attribute access to records is slow
         self._pending = np.zeros(num_envs, np.bool_)  # worlds whose episode is over and that are not yet reset
         self._last: np.ndarray | None = None
@@ -176,7 +176,7 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the threads."""
         if self._pool is not None:
-            self._pool.shutdown()
+            self._pool.close()
             self._pool = None
 
     # -- beyond the Gymnasium interface ------------------------------------------------------------------------
@@ -264,9 +264,15 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
             self.core.run(0, self.num_envs, actions, observations, self._masks)
             return
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads - 1, "cacheenv")
-        while self.core.run_parts(self._pool, self._edges, actions, observations, self._masks):
-            pass
+            self._pool = StepThreads(self.threads - 1)
+        grown = True
+        while grown:
+            rest, others = self.num_envs - self._own_worlds, self.threads - 1
+            edges = [0, *(self._own_worlds + rest * part // others for part in range(others + 1))]
+            grown, lag_s = self.core.run_parts(self._pool, edges, actions, observations, self._masks)
+            # The other threads must first be woken: this one takes more worlds until all end together.
+            moved = self._own_worlds + (1 if lag_s > 0.0 else -1)
+            self._own_worlds = min(max(moved, 1), self.num_envs - others)
 
     def _info(self, dt: np.ndarray, invalid: np.ndarray, present: np.ndarray) -> dict[str, Any]:
         return {

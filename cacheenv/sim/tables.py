@@ -231,27 +231,27 @@ class World(NamedTuple):
     Workload (read only): `load` requests, `blocks` page ids, `residual` mean residual output length by progress.
     """
 
-    config: np.recarray
-    state: np.recarray
-    load: np.recarray
+    config: np.ndarray
+    state: np.ndarray
+    load: np.ndarray
     blocks: np.ndarray
     residual: np.ndarray
-    request: np.recarray
-    prefill: np.recarray
-    decode: np.recarray
-    nic: np.recarray
-    flow: np.recarray
-    heap: np.recarray
+    request: np.ndarray
+    prefill: np.ndarray
+    decode: np.ndarray
+    nic: np.ndarray
+    flow: np.ndarray
+    heap: np.ndarray
     heap_position: np.ndarray
-    tree: np.recarray
-    node: np.recarray
+    tree: np.ndarray
+    node: np.ndarray
     table: np.ndarray
     holders: np.ndarray
     memory: np.ndarray
     owner: np.ndarray
     mask: np.ndarray
-    event: np.recarray
-    slot: np.recarray
+    event: np.ndarray
+    slot: np.ndarray
     batch: np.ndarray
     gaps: np.ndarray
     step_gaps: np.ndarray

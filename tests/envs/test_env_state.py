@@ -36,7 +36,7 @@ def advanced(name: str, steps: int = 40, **kwargs: Any) -> CacheEnv:
 
 def in_the_middle_of_a_tick(env: CacheEnv) -> bool:
     """Some move of this tick has been made, and another may follow."""
-    return env.decision == DECISION_MIGRATE and bool((env.core.worlds.world(0).decode.outgoing >= 0).any())
+    return env.decision == DECISION_MIGRATE and bool((env.core.worlds.world(0).decode["outgoing"] >= 0).any())
 
 
 def rest(env: CacheEnv) -> tuple[Any, Any, Any]:

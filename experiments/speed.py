@@ -158,17 +158,21 @@ def gym_step(scenario: Any) -> Callable[[], float]:
     return run
 
 
-def vector_step(scenario: Any, worlds: int, steps: int = 1500) -> Callable[[], float]:
-    """Seconds a world-step of `gym.make_vec` with `worlds` worlds on all cores, resets included."""
+def vector_step(scenario: Any, worlds: int, steps: int) -> Callable[[], float]:
+    """Seconds a world-step of `gym.make_vec` with `worlds` worlds on all cores, from the start of their episodes on.
+
+    With fewer `steps` than an episode has, no world ends within them; with more, all worlds end, are summarised and
+    start again.
+    """
     import gymnasium as gym
 
     envs = gym.make_vec(
         "cacheenv:cacheenv/Routing-v0", num_envs=worlds, vectorization_mode="vector_entry_point", scenario=scenario
     )
-    envs.reset(seed=0)
     actions = np.zeros(worlds, np.int64)
 
     def run() -> float:
+        envs.reset(seed=0)
         start = time.perf_counter()
         for number in range(steps):
             actions[:] = 2 * (number * 9 % 64)
@@ -255,9 +259,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     out: dict[str, Any] = {"trace": trace.name if trace else f"generated, {TRACE_REQUESTS} requests"}
     repeats = options.repeats
     if "vector" in wanted:
-        vector = vector_step("kimi-chat", 64)
+        vector = vector_step("kimi-chat", 64, 1500)
         vector()
         out["vector_64_steps_per_s"] = 1 / best(repeats, vector)
+        out["vector_64_steps_per_s_with_episode_ends"] = 1 / best(repeats, vector_step("kimi-chat", 64, 4002))
     if "compiled" in wanted or "dynamo" in wanted:
         run, empty = CompiledRun(scenario, "mooncake"), empty_event_loop()
         run.seconds()
@@ -339,7 +344,7 @@ def main() -> int:
         if goal and value is not None:
             met = value >= goal[1] if goal[0] == ">=" else value <= goal[1]
             verdict = f"  {goal[0]} {goal[1]:,}: {'met' if met else 'MISSED'}"
-        print(f"{name:36s} {shown}{verdict}")
+        print(f"{name:40s} {shown}{verdict}")
     return 0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from cacheenv.sim.decode import begin_steps, end_steps, enter_waiting
-from cacheenv.sim.index import deliver_next, find_hits, remember
+from cacheenv.sim.index import deliver_next, remember
 from cacheenv.sim.jit import inner
 from cacheenv.sim.links import flow_event, release_flow
 from cacheenv.sim.metering import leave_system, request_rejected
@@ -286,10 +286,3 @@ def apply_move(w, view, action):
         return False
     start_migration(w, view.candidate[row].request, target)
     return True
-
-
-@inner
-def refresh_hits(w):
-    """Recomputes the index's hits for the request that is being decided (after the tables were restored)."""
-    index = w.state[0].deciding
-    find_hits(w, w.load[index].block_start, reusable_pages(w, index))

@@ -9,7 +9,7 @@ BASE := $(VENV)/.installed-bench
 BENCH := $(if $(wildcard $(FULL)),$(FULL),$(BASE))
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable
 
-.PHONY: help setup bench test check format clean
+.PHONY: help setup bench test check format digests clean
 
 help:
 	@echo "make setup    .venv with everything: agents, plots, dev"
@@ -17,6 +17,7 @@ help:
 	@echo "make test     run the tests"
 	@echo "make check    formatting, lint, types, layering"
 	@echo "make format   format and fix what can be fixed"
+	@echo "make digests  renew the digests of results that tests compare with (then name the change in CHANGELOG.md)"
 
 setup: $(FULL)
 
@@ -48,6 +49,9 @@ check: $(FULL)
 format: $(FULL)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+digests: $(FULL)
+	$(BIN)/python tests/equality/digests.py --renew
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,10 +12,10 @@ from cacheenv.envs.registration import register
 from cacheenv.errors import InputError
 
 if TYPE_CHECKING:
-    from cacheenv.config import Scenario, list_scenarios, load_scenario
     from cacheenv.policy import Policy, PolicyBundle
     from cacheenv.radix_tree import RadixTree
-    from cacheenv.simulation import Result, simulate
+    from cacheenv.run.simulate import Result, simulate
+    from cacheenv.scenario import Scenario, list_scenarios, load_scenario
     from cacheenv.workload import Workload
 
 __version__ = "0.1.0"
@@ -25,12 +25,12 @@ _LAZY = {
     "Policy": "policy",
     "PolicyBundle": "policy",
     "RadixTree": "radix_tree",
-    "Result": "simulation",
-    "Scenario": "config",
+    "Result": "run.simulate",
+    "Scenario": "scenario",
     "Workload": "workload",
-    "list_scenarios": "config",
-    "load_scenario": "config",
-    "simulate": "simulation",
+    "list_scenarios": "scenario",
+    "load_scenario": "scenario",
+    "simulate": "run.simulate",
 }
 
 __all__ = [

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from cacheenv.errors import InputError
-from cacheenv.sim import radix
-from cacheenv.sim.allocate import table_size
-from cacheenv.sim.tables import NODE, STATE, TREE
+from cacheenv.sim.cache import radix
+from cacheenv.sim.state.allocate import table_size
+from cacheenv.sim.state.world import NODE, STATE, TREE
 
 MAX_PAGES = 2**31 - 1
 FIRST_NODES, FIRST_ENTRIES = 64, 1024
@@ -48,8 +48,8 @@ class Lock:
 class RadixTree:
     """A prefix cache with locks and least-recently-used eviction, counted in tokens.
 
-    It runs on the same compiled functions as the simulator's instances (`cacheenv.sim.radix`). The semantics are those
-    of SGLang's `RadixCache` (Zheng et al., "SGLang: Efficient Execution of Structured Language Model Programs",
+    It runs on the same compiled functions as the simulator's instances (`cacheenv.sim.cache.radix`). The semantics are
+    those of SGLang's `RadixCache` (Zheng et al., "SGLang: Efficient Execution of Structured Language Model Programs",
     NeurIPS 2024, section 3; `python/sglang/srt/mem_cache/radix_cache.py`):
 
     * Edges are compressed; reading or inserting a prefix splits an edge where the paths part, and makes the whole path

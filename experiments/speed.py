@@ -53,8 +53,8 @@ class CompiledRun:
     """One scenario under a policy in the compiled loop, run again and again."""
 
     def __init__(self, scenario: Any, policy: str, workload: Any = None) -> None:
-        from cacheenv.simulation import apply_requirements, complete_bundle
-        from cacheenv.worlds import Worlds
+        from cacheenv.run.simulate import apply_requirements, complete_bundle
+        from cacheenv.run.worlds import Worlds
 
         self.bundle = complete_bundle(policy, scenario)
         self.worlds = Worlds(apply_requirements(scenario, self.bundle), bundle=self.bundle)
@@ -63,8 +63,8 @@ class CompiledRun:
 
     def seconds(self) -> float:
         """Wall time of reset, run and records of one episode."""
-        from cacheenv.sim.tables import COMPLETED
-        from cacheenv.simulation import drive, request_records
+        from cacheenv.run.simulate import drive, request_records
+        from cacheenv.sim.state.world import COMPLETED
 
         start = time.perf_counter()
         self.worlds.reset(0, 0, self.workload)
@@ -79,9 +79,9 @@ class CompiledRun:
 
 def empty_event_loop() -> Callable[[], float]:
     """Seconds an event of a compiled loop that only re-arms 32 timers of the engine's own queue."""
-    from cacheenv.sim.allocate import Sizes, allocate
-    from cacheenv.sim.heap import set_timer
-    from cacheenv.sim.jit import jit
+    from cacheenv.sim.core.jit import jit
+    from cacheenv.sim.core.timers import set_timer
+    from cacheenv.sim.state.allocate import Sizes, allocate
 
     tables = allocate(Sizes(1, 1, 1, 1, 1, 1, 1, 1, 1, False, 1, 1, 64, 1))
 

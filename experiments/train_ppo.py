@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from cacheenv import load_scenario, simulate
-from cacheenv.config import Scenario
 from cacheenv.errors import InputError
+from cacheenv.scenario import Scenario
 from cacheenv_agents.config import load_config
 from cacheenv_agents.run_folder import CONFIG, SCENARIO, RunFolder
 from cacheenv_agents.train import train

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from cacheenv.sim.prefill import check_memory
-from cacheenv.sim.tables import (
+from cacheenv.run.worlds import Worlds
+from cacheenv.sim.prefill.batch import check_memory
+from cacheenv.sim.state.world import (
     DONE,
     MOVE_COPIED,
     MOVE_COPYING,
@@ -23,7 +24,6 @@ from cacheenv.sim.tables import (
     WAITING,
     World,
 )
-from cacheenv.worlds import Worlds
 
 NODE, REQUEST, FLOW = "node", "request", "flow"
 

@@ -17,15 +17,15 @@ from reference.live import LiveRequest
 from reference.migration import Move
 from reference.predictor import predicted_remaining
 
-import cacheenv.worlds
-from cacheenv.config import Scenario, load_scenario
+import cacheenv.run.worlds
 from cacheenv.physics import load_link, load_preset
 from cacheenv.policy import as_bundle
+from cacheenv.run.simulate import Result, collect, drive
+from cacheenv.run.worlds import Worlds
+from cacheenv.scenario import Scenario, load_scenario
 from cacheenv.sim.prediction import noise
-from cacheenv.sim.view_types import DECISION_ROUTE, View
-from cacheenv.simulation import Result, collect, drive
+from cacheenv.sim.view.columns import DECISION_ROUTE, View
 from cacheenv.workload import Workload
-from cacheenv.worlds import Worlds
 
 PRESET, LINK = load_preset("llama2-70b_8xA800_mooncake"), load_link("rdma_4x200g_te")
 
@@ -130,7 +130,7 @@ def coefficients(cluster: ReferenceCluster) -> Any:
     )
     # The world asks for the preset of the prefill instances, then for that of the decode instances, and so on.
     asked = [prefill, decode] * 2
-    return mock.patch.object(cacheenv.worlds, "load_preset", lambda name: asked.pop(0))
+    return mock.patch.object(cacheenv.run.worlds, "load_preset", lambda name: asked.pop(0))
 
 
 def workload_of(case: Case) -> Workload:

@@ -5,9 +5,9 @@ import pickle
 import pytest
 import yaml
 
-from cacheenv.config import Scenario, list_scenarios, load_scenario
-from cacheenv.config_loader import parse_assignment, parse_yaml
 from cacheenv.errors import InputError
+from cacheenv.scenario import Scenario, list_scenarios, load_scenario
+from cacheenv.scenario.schema import parse_assignment, parse_yaml
 
 TRACE_LINE = '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}\n'
 

@@ -24,8 +24,8 @@ from tiny_cluster import Run, Script, requests, run, tiny
 
 import cacheenv_baselines
 from cacheenv import InputError
-from cacheenv.sim.prefill import check_memory
-from cacheenv.sim.rng import seed_words
+from cacheenv.sim.core.rng import seed_words
+from cacheenv.sim.prefill.batch import check_memory
 from cacheenv.workload import Workload
 
 COMPLETED, REJECTED, TOO_LARGE = 1, 2, 3

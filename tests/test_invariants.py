@@ -16,9 +16,9 @@ from oracle_tools import EngineActor, EngineRun, coefficients, run_engine, scena
 from reference import ReferenceCluster, ReferenceRequest
 
 from cacheenv.policy import as_bundle
-from cacheenv.sim.allocate import Sizes
-from cacheenv.simulation import collect, drive
-from cacheenv.worlds import Worlds
+from cacheenv.run.simulate import collect, drive
+from cacheenv.run.worlds import Worlds
+from cacheenv.sim.state.allocate import Sizes
 
 SEARCH = settings(
     deadline=None,

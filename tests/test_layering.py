@@ -87,20 +87,20 @@ def test_imports_go_one_way():
 
 def test_modules_are_found():
     names = [module for module, _ in modules()]
-    assert {"cacheenv.errors", "cacheenv.sim.jit", "cacheenv.config"} <= set(names)
+    assert {"cacheenv.errors", "cacheenv.sim.core.jit", "cacheenv.scenario.sections"} <= set(names)
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("cacheenv.sim.engine", "import gymnasium"),
-        ("cacheenv.sim.engine", "def f():\n    import yaml"),
-        ("cacheenv.sim.engine", "from cacheenv.workload.table import Workload"),
-        ("cacheenv.sim.engine", "from cacheenv import config"),
-        ("cacheenv.sim.engine", "from ..envs import env"),
-        ("cacheenv.physics.presets", "from cacheenv.config_loader import build"),
-        ("cacheenv.workload.chat", "import cacheenv.config"),
-        ("cacheenv.config", "from cacheenv.envs.env import Env"),
+        ("cacheenv.sim.events", "import gymnasium"),
+        ("cacheenv.sim.events", "def f():\n    import yaml"),
+        ("cacheenv.sim.events", "from cacheenv.workload.table import Workload"),
+        ("cacheenv.sim.events", "from cacheenv import config"),
+        ("cacheenv.sim.events", "from ..envs import env"),
+        ("cacheenv.physics.presets", "from cacheenv.scenario.schema import build"),
+        ("cacheenv.workload.chat", "import cacheenv.scenario.sections"),
+        ("cacheenv.scenario.sections", "from cacheenv.envs.env import Env"),
         ("cacheenv.envs.env", "import cacheenv_baselines.registry"),
         ("cacheenv.cli", "from cacheenv_agents import cli"),
         ("cacheenv.commands.bench", "import cacheenv_baselines"),
@@ -116,10 +116,10 @@ def test_a_wrong_import_is_caught(module, source):
     ("module", "source"),
     [
         (
-            "cacheenv.sim.engine",
-            "import numpy\nfrom cacheenv.sim.jit import jit\nfrom cacheenv.errors import InputError",
+            "cacheenv.sim.events",
+            "import numpy\nfrom cacheenv.sim.core.jit import jit\nfrom cacheenv.errors import InputError",
         ),
-        ("cacheenv.envs.env", "import gymnasium\nfrom cacheenv.config import Scenario"),
+        ("cacheenv.envs.env", "import gymnasium\nfrom cacheenv.scenario import Scenario"),
         ("cacheenv", "from cacheenv.envs import registration"),
         ("cacheenv_agents.train", "import cacheenv_baselines\nimport torch"),
     ],

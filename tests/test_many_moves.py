@@ -8,7 +8,7 @@ import numpy as np
 from engine_invariants import check_world
 from tiny_cluster import Script, requests, run, tiny
 
-from cacheenv.worlds import Worlds
+from cacheenv.run.worlds import Worlds
 
 INSTANCES = 40
 FLOWS = 12

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cacheenv.metrics import COMPLETED, METRICS, REJECTED, TOO_LARGE, UNFINISHED, summarize
+from cacheenv.run.metrics import COMPLETED, METRICS, REJECTED, TOO_LARGE, UNFINISHED, summarize
 
 FLOATS = [
     "arrival_s", "routed_s", "prefill_start_s", "prefill_end_s", "transfer_end_s", "decode_start_s", "finish_s",

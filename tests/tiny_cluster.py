@@ -9,13 +9,13 @@ from unittest import mock
 
 import numpy as np
 
-import cacheenv.worlds
-from cacheenv.config import Scenario, load_scenario
+import cacheenv.run.worlds
 from cacheenv.physics import load_preset
 from cacheenv.policy import DECISION_ROUTE, View, as_bundle
-from cacheenv.simulation import Result, apply_requirements, collect, complete_bundle, drive
+from cacheenv.run.simulate import Result, apply_requirements, collect, complete_bundle, drive
+from cacheenv.run.worlds import Worlds
+from cacheenv.scenario import Scenario, load_scenario
 from cacheenv.workload import Workload
-from cacheenv.worlds import Worlds
 
 #: Prefill 1 ms a token, decode steps 10 ms, 1 MB of KV a token; nothing else takes time.
 ROUND = {
@@ -169,7 +169,7 @@ def run(
     migrates = bundle.rescheduler is not None or bool(getattr(bundle.actor, "migrates", False))
     preset = replace(load_preset(scenario.cluster.prefill.preset), **{**ROUND, **coefficients})
     worlds = Worlds(scenario, bundle=bundle, ticks=migrates)
-    with mock.patch.object(cacheenv.worlds, "load_preset", lambda name: preset):
+    with mock.patch.object(cacheenv.run.worlds, "load_preset", lambda name: preset):
         worlds.reset(0, seed, workload)
     if watch is not None:
         earlier = bundle.actor.watch

@@ -14,8 +14,8 @@ from cacheenv.envs.features import TABLES, Feature, fill_observation, flat_scale
 from cacheenv.envs.registration import IDS
 from cacheenv.errors import InputError
 from cacheenv.policy import View
-from cacheenv.sim.jit import jit
-from cacheenv.sim.view_types import DECISION_ROUTE
+from cacheenv.sim.core.jit import jit
+from cacheenv.sim.view.columns import DECISION_ROUTE
 from cacheenv_agents.actions import FORBIDDEN, best_move, best_route
 
 FORMAT = 1

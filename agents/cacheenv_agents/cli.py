@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cacheenv.commands.arguments import positive
-from cacheenv.config_loader import parse_assignment
 from cacheenv.errors import InputError
+from cacheenv.scenario.schema import parse_assignment
 from cacheenv_agents.config import TrainingConfig, load_config
 from cacheenv_agents.registry import PREFIX
 

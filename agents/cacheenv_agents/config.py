@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cacheenv.config_loader import ConfigError, Rule, build, choice, integer, mapping, number, read_yaml_mapping
 from cacheenv.envs.registration import IDS
 from cacheenv.errors import InputError, suggestion
+from cacheenv.scenario.schema import ConfigError, Rule, build, choice, integer, mapping, number, read_yaml_mapping
 
 ALGORITHMS = ("ppo", "maskable_ppo")
 ACTIVATIONS = ("tanh", "relu")

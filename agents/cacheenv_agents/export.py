@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cacheenv.config import Scenario
 from cacheenv.envs.core import Core
 from cacheenv.errors import InputError
+from cacheenv.scenario import Scenario
 from cacheenv_agents.actor import DESCRIPTION_FILE, FORMAT, WEIGHTS_FILE
 from cacheenv_agents.config import TrainingConfig
 

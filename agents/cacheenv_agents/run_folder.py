@@ -23,9 +23,9 @@ import numpy as np
 from cacheenv.commands.arguments import flat
 from cacheenv.commands.report import versions, yaml_text
 from cacheenv.commands.store import write_atomically
-from cacheenv.config import Scenario
-from cacheenv.config_loader import read_yaml_mapping
 from cacheenv.errors import InputError
+from cacheenv.scenario import Scenario
+from cacheenv.scenario.schema import read_yaml_mapping
 from cacheenv_agents.actor import DESCRIPTION_FILE, WEIGHTS_FILE
 from cacheenv_agents.config import TrainingConfig, load_config
 from cacheenv_agents.export import scenario_yaml, write_agent

@@ -25,8 +25,8 @@ Version 1's length test is applied although the excerpt of its code that is publ
 from __future__ import annotations
 
 from cacheenv.policy import policy, random_below, route
-from cacheenv.sim.jit import jit
-from cacheenv.sim.view_types import ROLE_PRE_PREFILL, ROLE_PREFILL
+from cacheenv.sim.core.jit import jit
+from cacheenv.sim.view.columns import ROLE_PRE_PREFILL, ROLE_PREFILL
 from cacheenv_baselines.rules import ANY_ROLE, cache_aware, has_role, power_of_two_decode
 
 

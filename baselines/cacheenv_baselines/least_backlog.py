@@ -11,7 +11,7 @@ Parameters: none.
 from __future__ import annotations
 
 from cacheenv.policy import least, policy, route
-from cacheenv.sim.jit import jit
+from cacheenv.sim.core.jit import jit
 from cacheenv_baselines.rules import fewest_tokens_decode
 
 

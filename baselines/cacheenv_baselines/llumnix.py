@@ -23,7 +23,7 @@ import math
 import numpy as np
 
 from cacheenv.policy import move, policy, stay
-from cacheenv.sim.jit import jit
+from cacheenv.sim.core.jit import jit
 
 
 @jit

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cacheenv.policy import policy, reject, route
-from cacheenv.sim.jit import jit
+from cacheenv.sim.core.jit import jit
 from cacheenv_baselines.rules import promised_tokens, step_forecast_s, tbt_slo_s, ttft_forecast_s
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from cacheenv.policy import policy
-from cacheenv.sim.jit import jit
+from cacheenv.sim.core.jit import jit
 from cacheenv_baselines.rules import proposed_route, step_forecast_s, tbt_slo_s, ttft_forecast_s
 
 

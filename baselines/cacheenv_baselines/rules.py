@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 from cacheenv.policy import least
-from cacheenv.sim.jit import jit
-from cacheenv.sim.rng import random_below
+from cacheenv.sim.core.jit import jit
+from cacheenv.sim.core.rng import random_below
 
 ANY_ROLE = -1
 

@@ -29,7 +29,7 @@ from dataclasses import replace
 import numpy as np
 
 from cacheenv.policy import move, policy, stay
-from cacheenv.sim.jit import jit
+from cacheenv.sim.core.jit import jit
 
 GRID_POINTS = 8
 CANDIDATES = {"max:reschedule.candidates": 32}

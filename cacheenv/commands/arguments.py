@@ -10,10 +10,10 @@ from typing import Any
 
 from cacheenv.commands.execute import Task
 from cacheenv.commands.store import config_hash, program_hash
-from cacheenv.config import DEFAULT_SCENARIO, Scenario, load_scenario
-from cacheenv.config_loader import parse_assignment
 from cacheenv.errors import InputError
 from cacheenv.policy import available_policies, make_policy
+from cacheenv.scenario import DEFAULT_SCENARIO, Scenario, load_scenario
+from cacheenv.scenario.schema import parse_assignment
 
 LARGEST_NUMBER = 1e15
 DEFAULT_ROUTERS = (
@@ -207,7 +207,7 @@ def _default_policies(scenarios: Sequence[Scenario]) -> list[str]:
 
 def plan(scenarios: Sequence[Scenario], policies: Sequence[str], common_cluster: bool) -> list[Entry]:
     """All scenarios x policies, with each policy's needs applied to the scenario unless the cluster is common."""
-    from cacheenv.simulation import apply_requirements, complete_bundle
+    from cacheenv.run.simulate import apply_requirements, complete_bundle
 
     entries = []
     for scenario in scenarios:

@@ -29,7 +29,7 @@ from cacheenv.commands.report import (
     yaml_text,
 )
 from cacheenv.commands.store import ResultStore, json_ready, row_key
-from cacheenv.metrics import METRICS
+from cacheenv.run.metrics import METRICS
 
 help = "compare schedulers: policies x scenarios x seeds -> table, CSV, JSON, plots"
 DEFAULT_SEEDS = 3

@@ -14,9 +14,9 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
-from cacheenv.config import Scenario
-from cacheenv.config_checks import TRACE_KIND
 from cacheenv.errors import InputError
+from cacheenv.scenario import Scenario
+from cacheenv.scenario.consistency import TRACE_KIND
 
 #: A warm start takes less than this; beyond it the compiled core is being built, and the user is told.
 ANNOUNCE_AFTER_S = 4.0
@@ -41,7 +41,7 @@ class Task:
 
 def simulate_summary(task: Task) -> dict[str, Any]:
     """The flat summary of one simulation."""
-    from cacheenv.simulation import simulate
+    from cacheenv.run.simulate import simulate
 
     result = simulate(task.scenario, task.policy, seed=task.seed, common_cluster=task.common_cluster)
     return dict(result.summary)

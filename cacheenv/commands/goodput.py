@@ -27,9 +27,9 @@ from cacheenv.commands.arguments import (
 from cacheenv.commands.execute import Progress, Runner, warm_up
 from cacheenv.commands.report import align, csv_text, number, versions, yaml_text
 from cacheenv.commands.store import ResultStore, json_ready
-from cacheenv.config import Scenario
-from cacheenv.config_checks import TRACE_KIND
 from cacheenv.errors import InputError
+from cacheenv.scenario import Scenario
+from cacheenv.scenario.consistency import TRACE_KIND
 
 help = "sustainable rate of each policy: highest rate at which enough requests meet their SLOs"
 #: The bracket is searched within this factor of the scenario's rate.

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from cacheenv.commands.store import json_ready
-from cacheenv.metrics import METRICS
+from cacheenv.run.metrics import METRICS
 
 #: Columns of the table: metric, title, unit, factor. Those of the second list are shown where any value is not zero.
 COLUMNS = [

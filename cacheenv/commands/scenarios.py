@@ -8,9 +8,9 @@ import json
 from cacheenv.commands.arguments import check_policies
 from cacheenv.commands.report import align, number, yaml_text
 from cacheenv.commands.store import json_ready
-from cacheenv.config import list_scenarios, load_scenario
-from cacheenv.config_checks import TRACE_KIND
-from cacheenv.config_loader import parse_assignment
+from cacheenv.scenario import list_scenarios, load_scenario
+from cacheenv.scenario.consistency import TRACE_KIND
+from cacheenv.scenario.schema import parse_assignment
 
 help = "list, show and validate scenarios"
 

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cacheenv.config import Scenario
-from cacheenv.config_checks import TRACE_KIND
 from cacheenv.errors import InputError
+from cacheenv.scenario import Scenario
+from cacheenv.scenario.consistency import TRACE_KIND
 
 KEY = ("scenario", "policy", "seed", "rate_rps", "config_hash", "program_hash")
 

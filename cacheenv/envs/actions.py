@@ -16,7 +16,17 @@ import gymnasium as gym
 import numpy as np
 
 from cacheenv.errors import InputError
-from cacheenv.sim.view_types import DECISION_MIGRATE
+from cacheenv.sim.actions import (
+    candidate_parts,
+    candidate_row,
+    move_count,
+    move_number,
+    move_parts,
+    route_count,
+    route_number,
+    route_parts,
+)
+from cacheenv.sim.view.columns import DECISION_MIGRATE
 
 ROUTE_PARTS = ("reject", "prefill", "decode", "pull")
 MOVE_PARTS = ("stay", "source", "candidate", "destination")
@@ -46,12 +56,12 @@ class ActionCodec:
     @property
     def route_count(self) -> int:
         """Entries of the routing block, `reject` included (0 where arrivals are not decided)."""
-        return self.num_prefill * self.num_decode * 2 + 1 if self.routes else 0
+        return route_count(self.num_prefill, self.num_decode) if self.routes else 0
 
     @property
     def move_count(self) -> int:
         """Entries of the migration block, `stay` included (0 where ticks are not decided)."""
-        return self.num_decode * self.candidates * self.num_decode + 1 if self.moves else 0
+        return move_count(self.num_decode, self.candidates) if self.moves else 0
 
     @property
     def joint_count(self) -> int:
@@ -120,10 +130,11 @@ class ActionCodec:
         if migrate:
             if move[0]:
                 return self.joint_count - 1
-            return self.route_count + ((move[1] * self.candidates) + move[2]) * self.num_decode + move[3]
+            row = candidate_row(move[1], move[2], self.candidates)
+            return self.route_count + move_number(row, move[3], self.num_decode)
         if reject:
             return self.route_count - 1
-        return ((prefill * self.num_decode) + decode) * 2 + int(pull)
+        return route_number(prefill, decode, int(pull), self.num_decode)
 
     def _checked(self, names: tuple[str, ...], values: tuple[Any, ...]) -> list[int]:
         """The parts as whole numbers, 0 where they are not given."""
@@ -154,13 +165,13 @@ class ActionCodec:
 
     def route_parts(self, number: int) -> dict[str, Any]:
         """The parts of a number of the routing block."""
-        pair, pull = divmod(number, 2)
-        return _named(ROUTE_PARTS, self._values(number, self.route_count, *divmod(pair, self.num_decode), pull))
+        return _named(ROUTE_PARTS, self._values(number, self.route_count, *route_parts(number, self.num_decode)))
 
     def move_parts(self, number: int) -> dict[str, Any]:
         """The parts of a number of the migration block."""
-        row, destination = divmod(number, self.num_decode)
-        return _named(MOVE_PARTS, self._values(number, self.move_count, *divmod(row, self.candidates), destination))
+        row, destination = move_parts(number, self.num_decode)
+        parts = (*candidate_parts(row, self.candidates), destination)
+        return _named(MOVE_PARTS, self._values(number, self.move_count, *parts))
 
     @staticmethod
     def _values(number: int, count: int, *parts: int) -> list[int]:

@@ -10,16 +10,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from cacheenv.config import Scenario, load_scenario
 from cacheenv.envs.actions import ActionCodec
 from cacheenv.envs.features import TABLES, Feature, flat_scales
 from cacheenv.envs.workers import StepThreads
 from cacheenv.errors import InputError, suggestion
 from cacheenv.policy import PolicyBundle, View, make_policy
-from cacheenv.sim.actor import list_running
-from cacheenv.sim.policy_type import policy_addresses
-from cacheenv.simulation import apply_requirements, collect
-from cacheenv.worlds import Worlds
+from cacheenv.policy.compiled import bundle_addresses
+from cacheenv.run.simulate import apply_requirements, collect
+from cacheenv.run.worlds import Worlds
+from cacheenv.scenario import Scenario, load_scenario
+from cacheenv.sim.policies.python_entry import list_running
 
 ACTION_FORMATS = ("joint", "factored")
 OBSERVATIONS = ("flat", "dict")
@@ -114,7 +114,6 @@ class Core:
     def _bind(self) -> None:
         """Allocates what the compiled step fills and fixes its constant arguments."""
         from cacheenv.envs import kernel
-        from cacheenv.simulation import stand_in
 
         self.kernel = kernel
         count = self.worlds.count
@@ -127,9 +126,7 @@ class Core:
         self.settings[0].moves = self.codec.move_count
         self.settings[0].factored = self.codec.factored
         self.settings[0].tables = (3 if self.codec.routes else 0) + 4 + (8 if self.codec.moves else 0)
-        parts = [self.bundle.router, self.bundle.decode_choice, self.bundle.admission, self.bundle.rescheduler]
-        self.settings[0].parts = sum(1 << bit for bit, part in enumerate(parts) if part is not None)
-        self.policies = policy_addresses([part.function if part else stand_in() for part in parts])
+        self.policies, self.settings[0].parts = bundle_addresses(self.bundle)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out the compiled functions and modules, which :meth:`__setstate__` binds again."""

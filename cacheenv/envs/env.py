@@ -8,14 +8,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from cacheenv.config import Scenario
 from cacheenv.envs.core import Core
 from cacheenv.envs.render import render_ansi, render_rgb
 from cacheenv.errors import InputError, suggestion
 from cacheenv.policy import View
-from cacheenv.sim.tables import STOP_DONE, STOP_HORIZON
-from cacheenv.simulation import Result, collect
-from cacheenv.worlds import checked_seed
+from cacheenv.run.simulate import Result, collect
+from cacheenv.run.worlds import checked_seed
+from cacheenv.scenario import Scenario
+from cacheenv.sim.state.world import STOP_DONE, STOP_HORIZON
 
 RESET_OPTIONS = ("episode_seed", "workload")
 
@@ -34,7 +34,7 @@ class CacheEnv(gym.Env[Any, Any]):
     Args:
         routes: Whether the agent decides arrivals (set by the registered id).
         moves: Whether the agent decides rescheduling ticks (set by the registered id).
-        scenario: Name, YAML path, mapping or :class:`cacheenv.config.Scenario`.
+        scenario: Name, YAML path, mapping or :class:`cacheenv.scenario.sections.Scenario`.
         overrides: Changes to the scenario, nested or with dotted keys.
         action_format: `joint` (Discrete) or `factored` (MultiDiscrete).
         observation: `flat` (Box) or `dict` (one Box for each table).

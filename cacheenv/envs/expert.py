@@ -9,16 +9,17 @@ import numpy as np
 
 from cacheenv.envs.env import CacheEnv
 from cacheenv.errors import InputError
-from cacheenv.policy import DECISION_ROUTE, as_bundle
-from cacheenv.sim.rng import seed_words
-from cacheenv.sim.tables import POLICY_PARTS
-from cacheenv.worlds import part_index, split_seed
+from cacheenv.policy import DECISION_ROUTE, Policy, as_bundle
+from cacheenv.policy.compiled import bundle_addresses, policy_params, policy_streams
+from cacheenv.run.worlds import split_seed
+from cacheenv.sim.policies.compose import RESCHEDULER
+from cacheenv.sim.policies.python_entry import compose
 
 
 class Expert:
     """Decides as `simulate` with the same policy and seed does, one step at a time.
 
-    The environment's scenario must have what the policy requires (:func:`cacheenv.simulation.apply_requirements`).
+    The environment's scenario must have what the policy requires (:func:`cacheenv.run.simulate.apply_requirements`).
 
     Args:
         policy: Name, :class:`cacheenv.policy.Policy` or bundle of compiled policies.
@@ -28,44 +29,40 @@ class Expert:
         self.bundle = as_bundle(policy)
         if self.bundle.actor is not None:
             raise InputError(f"policy {self.bundle.name}: expected compiled policies; call act(view, mask) of this one")
-        self._parts: dict[str, tuple[Any, np.ndarray, np.ndarray]] = {}
+        self._policies, self._present = bundle_addresses(self.bundle)
+        self._rng: np.ndarray | None = None
+        self._params = policy_params(self.bundle)
 
     def begin(self, env: gym.Env[Any, Any]) -> None:
         """Starts the policies' random streams and state anew, for the episode that the environment has begun."""
         seed = self._inner(env).episode_seed
         if seed is None:
             raise gym.error.ResetNeeded("call reset() of the environment first")
-        streams = split_seed(seed)[2].spawn(POLICY_PARTS)
-        self._parts = {
-            part.kind: (part.function, seed_words(streams[part_index(part)]), part.parameter_array())
-            for part in self.bundle.parts()
-        }
+        self._rng = policy_streams(split_seed(seed)[2])
+        self._params = policy_params(self.bundle)
 
     def act(self, env: gym.Env[Any, Any]) -> Any:
         """The action at the present decision, an element of the environment's action space."""
         inner = self._inner(env)
         view, codec = inner.view, inner.core.codec
         if inner.decision != DECISION_ROUTE:
-            return inner.encode_action(**codec.move_parts(self._ask("rescheduler", view)))
-        action = self._ask("router", view)
-        refusal = codec.route_count - 1
-        if "decode_choice" in self._parts and action != refusal:
-            other = self._ask("decode_choice", view)
-            if other != refusal:
-                decodes = codec.num_decode
-                action = (action // 2 // decodes * decodes + other // 2 % decodes) * 2 + action % 2
-        if "admission" in self._parts and action != refusal:
-            view.cluster[0].proposed = action
-            if self._ask("admission", view) == 0:
-                action = refusal
+            mover, rng = self._part("rescheduler"), self._streams()
+            action = mover.function(view, rng[RESCHEDULER], self._params[RESCHEDULER])
+            return inner.encode_action(**codec.move_parts(int(action)))
+        self._part("router")
+        action = compose(view, self._policies, self._present, self._streams(), self._params)
         return inner.encode_action(**codec.route_parts(action))
 
-    def _ask(self, kind: str, view: Any) -> int:
-        if kind not in self._parts:
-            missing = "call begin() first" if not self._parts else f"it has no {kind}, which this decision needs"
-            raise InputError(f"policy {self.bundle.name}: {missing}")
-        function, rng, params = self._parts[kind]
-        return int(function(view, rng, params))
+    def _streams(self) -> np.ndarray:
+        if self._rng is None:
+            raise InputError(f"policy {self.bundle.name}: call begin() first")
+        return self._rng
+
+    def _part(self, kind: str) -> Policy:
+        part: Policy | None = getattr(self.bundle, kind)
+        if part is None:
+            raise InputError(f"policy {self.bundle.name}: it has no {kind}, which this decision needs")
+        return part
 
     @staticmethod
     def _inner(env: gym.Env[Any, Any]) -> CacheEnv:

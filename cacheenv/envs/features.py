@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cacheenv.sim.jit import inner
-from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE
+from cacheenv.sim.core.jit import inner
+from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE
 
 DEFAULT_TTFT_SLO_S = 10.0
 DEFAULT_TBT_SLO_S = 0.1

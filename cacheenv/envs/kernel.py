@@ -10,16 +10,23 @@ import numba
 import numpy as np
 
 from cacheenv.envs.features import fill_observation
-from cacheenv.sim.engine import apply_move, apply_route
-from cacheenv.sim.jit import HOT_OPTIONS, direct, inner, jit_signature
-from cacheenv.sim.masks import migrate_mask, route_mask
-from cacheenv.sim.migration import move_is_legal
-from cacheenv.sim.policy_type import ADDRESSES_TYPE, STACKED_VIEW_TYPE
-from cacheenv.sim.rollout import STACKED_WORLD_TYPE, advance_with_policies
-from cacheenv.sim.tables import STOP_DONE, STOP_GROW, STOP_HORIZON, world_at
-from cacheenv.sim.view import fill_end_view
-from cacheenv.sim.view_slice import view_at
-from cacheenv.sim.view_types import DECISION_MIGRATE, DECISION_ROUTE, record
+from cacheenv.sim.actions import (
+    candidate_parts,
+    candidate_row,
+    migrate_mask,
+    move_is_legal,
+    move_number,
+    route_mask,
+    route_number,
+)
+from cacheenv.sim.core.jit import HOT_OPTIONS, direct, inner, jit_signature
+from cacheenv.sim.events import apply_move, apply_route
+from cacheenv.sim.policies.address import ADDRESSES_TYPE, STACKED_VIEW_TYPE
+from cacheenv.sim.policies.drive import STACKED_WORLD_TYPE, advance_with_policies
+from cacheenv.sim.state.world import STOP_DONE, STOP_GROW, STOP_HORIZON, world_at
+from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE, record
+from cacheenv.sim.view.fill import fill_end_view
+from cacheenv.sim.view.slice import view_at
 
 PHASE_ACT, PHASE_RUN, PHASE_DONE = range(3)
 STEP_OK, STEP_GROW = 0, 1
@@ -53,7 +60,7 @@ def _route_number(view, action, settings):
     prefill, decode, pull = action[1], action[2], action[3]
     if action[0] != 0 or not (0 <= prefill < prefills and 0 <= decode < decodes and 0 <= pull < 2):
         return -1
-    return (prefill * decodes + decode) * 2 + pull
+    return route_number(prefill, decode, pull, decodes)
 
 
 @inner
@@ -69,7 +76,7 @@ def _move_number(view, action, settings):
     source, candidate, target = action[at + 1], action[at + 2], action[at + 3]
     if action[at] != 0 or not (0 <= source < decodes and 0 <= candidate < candidates and 0 <= target < decodes):
         return -1
-    return (source * candidates + candidate) * decodes + target
+    return move_number(candidate_row(source, candidate, candidates), target, decodes)
 
 
 @inner
@@ -146,9 +153,10 @@ def _factored_mask(view, stop, mask, settings):
             for row in range(view.candidate.shape[0]):
                 for d in range(decodes):
                     if move_is_legal(view, row, d):
+                        from_source, from_slot = candidate_parts(row, candidates)
                         mask[at] = True
-                        mask[source + row // candidates] = True
-                        mask[slot + row % candidates] = True
+                        mask[source + from_source] = True
+                        mask[slot + from_slot] = True
                         mask[target + d] = True
         mask[at + 1] = True
         if not mask[at]:

@@ -13,15 +13,15 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from cacheenv.config import Scenario
 from cacheenv.envs.core import Core
 from cacheenv.envs.env import check_options
 from cacheenv.envs.workers import StepThreads
 from cacheenv.errors import InputError
 from cacheenv.policy import View
-from cacheenv.sim.tables import STOP_DONE, STOP_HORIZON
-from cacheenv.simulation import Result, collect
-from cacheenv.worlds import checked_seed
+from cacheenv.run.simulate import Result, collect
+from cacheenv.run.worlds import checked_seed
+from cacheenv.scenario import Scenario
+from cacheenv.sim.state.world import STOP_DONE, STOP_HORIZON
 
 MIN_WORLDS_PER_THREAD = 8
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 
-from cacheenv.sim.jit import inner, jit
-from cacheenv.sim.rng import hashed_normal
-from cacheenv.sim.tables import PREDICT_NONE, PREDICT_ORACLE
+from cacheenv.sim.core.jit import inner, jit
+from cacheenv.sim.core.rng import hashed_normal
+from cacheenv.sim.state.world import PREDICT_NONE, PREDICT_ORACLE
 
 REFRESH_TOKENS = 20
 KNOT_REFRESHES = 10

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from cacheenv.sim.jit import jit
+from cacheenv.sim.core.jit import jit
 
 
 @jit

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cacheenv.errors import InputError
-from cacheenv.sim.jit import inner, jit
+from cacheenv.sim.core.jit import inner, jit
 from cacheenv.workload.table import Workload
 
 #: Capacities of the LRU curve in blocks, those of Mooncake's table 1.

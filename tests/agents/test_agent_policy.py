@@ -16,13 +16,13 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO
 
 from cacheenv.cli import main
-from cacheenv.config import load_scenario
 from cacheenv.envs.actions import ActionCodec
 from cacheenv.envs.env import CacheEnv
 from cacheenv.envs.registration import IDS
 from cacheenv.errors import InputError
 from cacheenv.policy import available_policies, make_policy
-from cacheenv.simulation import simulate
+from cacheenv.run.simulate import simulate
+from cacheenv.scenario import load_scenario
 from cacheenv_agents.actions import best_move, drop_empty_pulls
 from cacheenv_agents.actor import load_actor
 

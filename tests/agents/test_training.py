@@ -12,8 +12,8 @@ pytest.importorskip("sb3_contrib", reason="needs the extra 'agents'")
 from sb3_contrib import MaskablePPO
 
 from cacheenv.cli import main
-from cacheenv.config import load_scenario
 from cacheenv.errors import InputError
+from cacheenv.scenario import load_scenario
 from cacheenv_agents.config import load_config
 from cacheenv_agents.run_folder import RunFolder, next_folder
 from cacheenv_agents.train import TrainingCallback, train

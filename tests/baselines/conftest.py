@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cacheenv.policy import DECISION_ROUTE, Policy, View
-from cacheenv.sim.rng import seed_words
-from cacheenv.sim.view_types import allocate_view
+from cacheenv.sim.core.rng import seed_words
+from cacheenv.sim.view.columns import allocate_view
 
 RESERVE_TOKENS = 512
 

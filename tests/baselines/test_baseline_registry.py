@@ -68,8 +68,8 @@ def test_import_is_lazy():
 SCRIPT = """
 import numpy as np
 from cacheenv.policy import Policy, View
-from cacheenv.sim.rng import seed_words
-from cacheenv.sim.view_types import allocate_view
+from cacheenv.sim.core.rng import seed_words
+from cacheenv.sim.view.columns import allocate_view
 from cacheenv_baselines import make, names
 
 np.seterr(all="raise")

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cacheenv.sim.view_types import ROLE_PRE_PREFILL
+from cacheenv.sim.view.columns import ROLE_PRE_PREFILL
 from cacheenv_baselines import make
 
 

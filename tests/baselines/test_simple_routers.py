@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from cacheenv.sim.rng import seed_words
+from cacheenv.sim.core.rng import seed_words
 from cacheenv_baselines.rules import two_choices
 
 

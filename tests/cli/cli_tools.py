@@ -4,7 +4,7 @@ import math
 
 from cacheenv.cli import main
 from cacheenv.commands.goodput import natural_rate
-from cacheenv.metrics import METRICS
+from cacheenv.run.metrics import METRICS
 
 BENCH = ["bench", "--policies", "random,round_robin", "--seeds", "2"]
 TRACE_LINES = [

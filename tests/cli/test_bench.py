@@ -11,8 +11,8 @@ from cli_tools import BENCH, TRACE_LINES, ok, refused
 from cacheenv.cli import main
 from cacheenv.commands import arguments, store
 from cacheenv.commands.goodput import Search, natural_rate
-from cacheenv.config import load_scenario
-from cacheenv.metrics import METRICS
+from cacheenv.run.metrics import METRICS
+from cacheenv.scenario import load_scenario
 
 # ---- bench
 

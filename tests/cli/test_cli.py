@@ -9,7 +9,7 @@ import yaml
 from cli_tools import BENCH, TRACE_LINES, ok, refused
 
 from cacheenv.cli import main
-from cacheenv.config import load_scenario
+from cacheenv.scenario import load_scenario
 
 TINY = [
     "--set", "workload.requests=30", "--set", "cluster.prefill.count=2", "--set", "cluster.decode.count=2",

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from cacheenv import physics
-from cacheenv.config import Scenario, list_scenarios, load_scenario
 from cacheenv.envs.env import CacheEnv
 from cacheenv.envs.features import TABLES
 from cacheenv.envs.vector import CacheVectorEnv
-from cacheenv.metrics import LATENCIES, METRICS
-from cacheenv.sim import view_types
+from cacheenv.run.metrics import LATENCIES, METRICS
+from cacheenv.scenario import Scenario, list_scenarios, load_scenario
+from cacheenv.sim.view import columns as view_types
 from cacheenv.workload.generators import GENERATORS
 from cacheenv_baselines.registry import PLACES
 

@@ -6,10 +6,10 @@ import doc_tables
 import pytest
 from doc_tables import BLOCK, GENERATED, PAGES, ROOT, WIDTH
 
-from cacheenv.config import Scenario, list_scenarios, load_scenario
-from cacheenv.config_loader import parse_yaml
-from cacheenv.metrics import METRICS
-from cacheenv.simulation import INSTANCE_DTYPE, RECORD_DTYPE
+from cacheenv.run.metrics import METRICS
+from cacheenv.run.simulate import INSTANCE_DTYPE, RECORD_DTYPE
+from cacheenv.scenario import Scenario, list_scenarios, load_scenario
+from cacheenv.scenario.schema import parse_yaml
 from cacheenv.workload import workload_stats
 from cacheenv_baselines.registry import PLACES
 
@@ -147,7 +147,7 @@ def test_parameter_table_of_sglang_struct():
 
 
 def test_predictor_constants():
-    from cacheenv.worlds import NOISE, TAU_SHARE
+    from cacheenv.run.worlds import NOISE, TAU_SHARE
 
     rows = tables(section(text_of("simulator.md"), "## Prediction of output lengths"))[1][1:]
     for name, a0, s0, s_inf, tau in rows:
@@ -157,7 +157,7 @@ def test_predictor_constants():
 
 
 def test_event_order():
-    from cacheenv.sim import tables as codes
+    from cacheenv.sim.state import world as codes
 
     rows = tables(section(text_of("simulator.md"), "## Order of events and determinism"))[0][1:]
     order = ["FLOW", "PREFILL_END", "DECODE", "INDEX", "ARRIVAL", "PREFILL_START", "TICK"]

@@ -14,7 +14,7 @@ from cacheenv import InputError
 from cacheenv.envs.env import CacheEnv
 from cacheenv.envs.expert import Expert
 from cacheenv.policy import DECISION_ROUTE, PolicyBundle, make_policy
-from cacheenv.simulation import apply_requirements
+from cacheenv.run.simulate import apply_requirements
 
 
 def equipped(bundle: PolicyBundle) -> cacheenv.Scenario:

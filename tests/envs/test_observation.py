@@ -13,8 +13,8 @@ import cacheenv
 from cacheenv.envs.env import CacheEnv
 from cacheenv.envs.features import TABLES, fill_observation
 from cacheenv.policy import DECISION_MIGRATE, DECISION_ROUTE, View
-from cacheenv.sim.jit import jit
-from cacheenv.sim.view_types import allocate_view
+from cacheenv.sim.core.jit import jit
+from cacheenv.sim.view.columns import allocate_view
 
 #: View column -> features that it drives, with the sign of the effect.
 DRIVES = {

@@ -1,0 +1,43 @@
+"""Policies: what schedulers are made of and how they are found."""
+
+from cacheenv.policy.policy import (
+    DECISION_MIGRATE,
+    DECISION_NONE,
+    DECISION_ROUTE,
+    KINDS,
+    Policy,
+    PolicyBundle,
+    View,
+    as_bundle,
+    available_policies,
+    least,
+    make_policy,
+    move,
+    policy,
+    random_below,
+    reject,
+    route,
+    stay,
+    uniform,
+)
+
+__all__ = [
+    "DECISION_MIGRATE",
+    "DECISION_NONE",
+    "DECISION_ROUTE",
+    "KINDS",
+    "Policy",
+    "PolicyBundle",
+    "View",
+    "as_bundle",
+    "available_policies",
+    "least",
+    "make_policy",
+    "move",
+    "policy",
+    "random_below",
+    "reject",
+    "route",
+    "stay",
+    "uniform",
+]

@@ -1,0 +1,1 @@
+"""Runs: worlds of a scenario, one simulation, its records and metrics."""

@@ -1,0 +1,73 @@
+"""Checks of a whole scenario: what no single key shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cacheenv import physics, workload
+from cacheenv.errors import InputError
+from cacheenv.scenario.schema import ConfigError
+
+if TYPE_CHECKING:
+    from cacheenv.scenario.sections import Scenario
+
+TRACE_KIND = "mooncake"
+
+
+def _fail(place: str, message: str) -> NoReturn:
+    raise ConfigError(f"{place}: {message}", place)
+
+
+def _preset(place: str, load: Callable[[str], Any], name: str) -> Any:
+    try:
+        return load(name)
+    except InputError as problem:
+        raise ConfigError(f"{place}: {problem}", place) from None
+
+
+def check_consistency(scenario: Scenario) -> None:
+    """Presets that exist, capacities that hold at least one page, workload keys that fit together.
+
+    Raises:
+        ConfigError: With the dotted place of the first key that does not fit.
+    """
+    cluster, page = scenario.cluster, scenario.cluster.page_tokens
+    _preset("cluster.prefill.preset", physics.load_preset, cluster.prefill.preset)
+    decode_preset = _preset("cluster.decode.preset", physics.load_preset, cluster.decode.preset)
+    _preset("cluster.network.link", physics.load_link, cluster.network.link)
+    capacity = cluster.decode.kv_tokens if cluster.decode.kv_tokens is not None else decode_preset.capacity_tokens
+    for place, tokens in (
+        ("cluster.prefill.cache_tokens", cluster.prefill.cache_tokens),
+        ("cluster.decode.kv_tokens", capacity),
+        ("cluster.store.capacity_tokens", cluster.store.capacity_tokens or page),
+        ("cluster.index.memory_tokens", cluster.index.memory_tokens or page),
+    ):
+        if tokens < page:
+            _fail(place, f"expected room for at least one page of {page} tokens, got {tokens}")
+    if cluster.decode.reserve_tokens >= capacity:
+        _fail("cluster.decode.reserve_tokens", f"expected less than the KV capacity of {capacity} tokens")
+    if cluster.prefill.pre_prefill >= cluster.prefill.count:
+        _fail("cluster.prefill.pre_prefill", f"expected less than cluster.prefill.count = {cluster.prefill.count}")
+    _check_workload(scenario)
+
+
+def _check_workload(scenario: Scenario) -> None:
+    options = scenario.workload
+    if options.kind == TRACE_KIND:
+        if not options.trace:
+            _fail("workload.trace", "expected the path of a trace for kind mooncake")
+        if not Path(str(options.trace)).is_file():
+            _fail("workload.trace", f"no such file: {options.trace}")
+        if options.params:
+            _fail("workload.params", "traces have no generator parameters")
+        return
+    if options.trace:
+        _fail("workload.trace", f"expected null for kind {options.kind} (kind mooncake reads a trace)")
+    try:
+        workload.check_params(options.kind, options.params)
+    except InputError as problem:
+        raise ConfigError(f"workload.params: {problem}", "workload.params") from None
+    if scenario.warmup_requests >= options.requests:
+        _fail("warmup_requests", f"expected less than workload.requests = {options.requests}")

@@ -1,0 +1,1 @@
+"""How the simulator is compiled, its timers and its random numbers."""

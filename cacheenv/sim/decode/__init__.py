@@ -1,0 +1,1 @@
+"""Decode instances: the running batch, its steps, and migration."""

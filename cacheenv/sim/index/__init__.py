@@ -1,0 +1,1 @@
+"""What the router believes about the caches."""

@@ -1,0 +1,243 @@
+"""Links: every instance has one full-duplex NIC that all its flows share.
+
+A flow from s to t runs at min(bandwidth_s / flows out of s, bandwidth_t / flows into t); only flows at s or at t change
+when one starts or stops. After the last byte come the fixed costs (set-up, pages), which use no bandwidth.
+
+A hand-over behind a layer-wise prefill has two parts: all layers but the last may be sent once the first is computed,
+the last one when the prefill has ended (its gate opens). Without contention its visible part is
+`setup + max(T_tx - T_prefill (L-1)/L, T_tx / L)`.
+"""
+
+from __future__ import annotations
+
+from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.timers import clear_timer, set_timer
+from cacheenv.sim.state.world import (
+    EVENT_FLOW,
+    KIND_SHIFT,
+    PHASE_FREE,
+    PHASE_GATED,
+    PHASE_LAST,
+    PHASE_LATENCY,
+    PHASE_MAIN,
+    PHASE_WAIT,
+)
+
+ROUNDING = 1e-13  # of the present time: seconds that mean nothing
+
+
+@inner
+def new_flow(w, kind, source, sink, request, tokens, byte_count, pages):
+    """Takes a flow from the pool; it is not started. Returns its index."""
+    state = w.state[0]
+    index = state.free_flow
+    flow = w.flow[index]
+    state.free_flow = flow.next
+    state.free_flows -= 1
+    flow.kind = kind
+    flow.phase = PHASE_WAIT
+    flow.gate_open = 1
+    flow.source = source
+    flow.sink = sink
+    flow.request = request
+    flow.tokens = tokens
+    flow.main_bytes = byte_count
+    flow.last_bytes = 0.0
+    flow.pages = pages
+    flow.latency_s = w.config[0].setup_s + pages * w.config[0].per_block_s
+    flow.source_node = -1
+    flow.sink_node = -1
+    flow.reserved_pages = 0
+    flow.number = state.flow_number
+    state.flow_number += 1
+    return index
+
+
+@inner
+def release_flow(w, index):
+    """Returns a flow to the pool."""
+    state = w.state[0]
+    w.flow[index].phase = PHASE_FREE
+    w.flow[index].next = state.free_flow
+    state.free_flow = index
+    state.free_flows += 1
+
+
+@inner
+def _timer(w, index):
+    return w.config[0].num_prefill + w.config[0].num_decode + index
+
+
+@inner
+def _arm(w, index, time_s):
+    order = EVENT_FLOW * KIND_SHIFT + w.flow[index].number
+    set_timer(w.state, w.heap, w.heap_position, _timer(w, index), time_s, order)
+
+
+@inner
+def _settle(w, index):
+    """Gives a transmitting flow its present rate; if that is another one, books what it has sent until now.
+
+    Equal flows end together, in the order in which they were created: a flow whose rate stays as it is keeps its end
+    to the last bit, and what is left but for rounding is nothing.
+    """
+    flow = w.flow[index]
+    now_s = w.state[0].now_s
+    source, sink = w.nic[flow.source], w.nic[flow.sink]
+    rate = min(source.bytes_per_s / source.out, sink.bytes_per_s / sink.in_)
+    if rate == flow.rate:
+        return
+    flow.remaining -= flow.rate * (now_s - flow.updated_s)
+    flow.updated_s = now_s
+    flow.rate = rate
+    left_s = flow.remaining / rate
+    if left_s < ROUNDING * now_s:
+        left_s = 0.0
+    _arm(w, index, now_s + left_s)
+
+
+@inner
+def _settle_neighbours(w, source, sink):
+    index = w.nic[source].first_out
+    while index >= 0:
+        _settle(w, index)
+        index = w.flow[index].next_out
+    index = w.nic[sink].first_in
+    while index >= 0:
+        if w.flow[index].source != source:
+            _settle(w, index)
+        index = w.flow[index].next_in
+
+
+@inner
+def _join_links(w, index, byte_count):
+    """Starts transmitting `byte_count` bytes."""
+    flow = w.flow[index]
+    source, sink = w.nic[flow.source], w.nic[flow.sink]
+    flow.remaining = byte_count
+    flow.rate = 0.0
+    flow.updated_s = w.state[0].now_s
+    flow.prev_out = -1
+    flow.next_out = source.first_out
+    if source.first_out >= 0:
+        w.flow[source.first_out].prev_out = index
+    source.first_out = index
+    flow.prev_in = -1
+    flow.next_in = sink.first_in
+    if sink.first_in >= 0:
+        w.flow[sink.first_in].prev_in = index
+    sink.first_in = index
+    source.out += 1
+    sink.in_ += 1
+    _settle_neighbours(w, flow.source, flow.sink)
+
+
+@inner
+def _leave_links(w, index, byte_count):
+    """Stops transmitting after `byte_count` bytes; the other flows at both ends speed up."""
+    flow = w.flow[index]
+    source, sink = w.nic[flow.source], w.nic[flow.sink]
+    if flow.prev_out >= 0:
+        w.flow[flow.prev_out].next_out = flow.next_out
+    else:
+        source.first_out = flow.next_out
+    if flow.next_out >= 0:
+        w.flow[flow.next_out].prev_out = flow.prev_out
+    if flow.prev_in >= 0:
+        w.flow[flow.prev_in].next_in = flow.next_in
+    else:
+        sink.first_in = flow.next_in
+    if flow.next_in >= 0:
+        w.flow[flow.next_in].prev_in = flow.prev_in
+    source.out -= 1
+    sink.in_ -= 1
+    source.bytes_out += byte_count
+    sink.bytes_in += byte_count
+    _settle_neighbours(w, flow.source, flow.sink)
+
+
+@inner
+def start_flow(w, index):
+    """Starts transmitting now; a flow without bytes has only its latency."""
+    flow = w.flow[index]
+    if flow.main_bytes > 0.0:
+        flow.phase = PHASE_MAIN
+        _join_links(w, index, flow.main_bytes)
+    else:
+        _after_main(w, index)
+
+
+@inner
+def start_flow_at(w, index, time_s):
+    """Starts transmitting at a later time."""
+    w.flow[index].phase = PHASE_WAIT
+    _arm(w, index, time_s)
+
+
+@inner
+def _start_latency(w, index):
+    w.flow[index].phase = PHASE_LATENCY
+    _arm(w, index, w.state[0].now_s + w.flow[index].latency_s)
+
+
+@inner
+def _after_main(w, index):
+    """The main part is sent (and the flow is off the links)."""
+    flow = w.flow[index]
+    if flow.last_bytes <= 0.0:
+        _start_latency(w, index)
+    elif flow.gate_open:
+        flow.phase = PHASE_LAST
+        _join_links(w, index, flow.last_bytes)
+    else:
+        flow.phase = PHASE_GATED
+        clear_timer(w.state, w.heap, w.heap_position, _timer(w, index))
+
+
+@inner
+def open_gate(w, index):
+    """The prefill has ended: the last layer may be sent."""
+    flow = w.flow[index]
+    flow.gate_open = 1
+    if flow.phase == PHASE_GATED:
+        flow.phase = PHASE_LAST
+        _join_links(w, index, flow.last_bytes)
+
+
+@inner
+def flow_event(w, index):
+    """A flow's timer: True when the flow is complete (the caller acts on it and releases it)."""
+    flow = w.flow[index]
+    if flow.phase == PHASE_WAIT:
+        start_flow(w, index)
+    elif flow.phase == PHASE_MAIN:
+        _leave_links(w, index, flow.main_bytes)
+        _after_main(w, index)
+    elif flow.phase == PHASE_LAST:
+        _leave_links(w, index, flow.last_bytes)
+        _start_latency(w, index)
+    else:
+        clear_timer(w.state, w.heap, w.heap_position, _timer(w, index))
+        return True
+    return False
+
+
+@inner
+def cancel_flow(w, index):
+    """Stops a flow wherever it is; what it has sent stays counted."""
+    flow = w.flow[index]
+    clear_timer(w.state, w.heap, w.heap_position, _timer(w, index))
+    if flow.phase == PHASE_MAIN or flow.phase == PHASE_LAST:
+        whole = flow.main_bytes if flow.phase == PHASE_MAIN else flow.last_bytes
+        left = max(0.0, flow.remaining - flow.rate * (w.state[0].now_s - flow.updated_s))
+        _leave_links(w, index, whole - left)
+    release_flow(w, index)
+
+
+@inner
+def transfer_seconds(w, source, sink, tokens):
+    """Estimate of moving prefix KV now: one more flow beside those that the two NICs carry."""
+    rate = min(w.nic[source].bytes_per_s / (w.nic[source].out + 1), w.nic[sink].bytes_per_s / (w.nic[sink].in_ + 1))
+    config = w.config[0]
+    pages = (tokens + config.page_tokens - 1) // config.page_tokens
+    return config.setup_s + pages * config.per_block_s + tokens * config.prefill_kv_bytes / rate

@@ -1,0 +1,1 @@
+"""How policies are called by the compiled loops, and how Python decides in them."""

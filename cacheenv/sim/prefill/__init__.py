@@ -1,0 +1,1 @@
+"""Prefill instances: queue, batches, prefixes that travel."""

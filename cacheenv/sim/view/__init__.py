@@ -1,0 +1,1 @@
+"""The view: what policies and observations see at a decision."""

@@ -15,8 +15,9 @@ import numpy as np
 
 from cacheenv.errors import InputError
 from cacheenv.sim.cache import radix
-from cacheenv.sim.state.allocate import table_size
-from cacheenv.sim.state.world import NODE, STATE, TREE
+from cacheenv.sim.cache.eviction import evict_run
+from cacheenv.sim.state.allocate import child_table_size
+from cacheenv.sim.state.columns import NODE, STATE, TREE
 
 MAX_PAGES = 2**31 - 1
 FIRST_NODES, FIRST_ENTRIES = 64, 1024
@@ -81,11 +82,11 @@ class RadixTree:
                 f"RadixTree: capacity_tokens: expected at least one page of {self._page} tokens and at most "
                 f"{MAX_PAGES} pages, got {capacity_tokens}"
             )
-        self._state = np.zeros(1, STATE).view(np.recarray)
-        self._tree = np.zeros(1, TREE).view(np.recarray)
-        self._node = np.zeros(0, NODE).view(np.recarray)
-        self._state[0].free_node = -1
-        self._table = np.zeros(0, np.int32)
+        self._state = STATE.start.copy()
+        self._tree = TREE.start.copy()
+        self._tree[_TREE].capacity_pages = pages
+        self._node = np.zeros(FIRST_NODES, NODE.dtype)
+        self._table = np.full(child_table_size(FIRST_NODES), -1, np.int32)
         # Ids of the pages on all edges; an operation's prompt lies behind them at `_end`.
         self._blocks = np.zeros(FIRST_ENTRIES, np.int32)
         self._end = 0
@@ -94,8 +95,12 @@ class RadixTree:
         self._spare: list[int] = []  # ids that no cached page has
         self._locks: dict[int, Lock] = {}
         self._lock_count = 0
-        self._grow_nodes(FIRST_NODES)
-        radix.make_tree(self._state, self._tree, self._node, _TREE, pages)
+        radix.start_pool(self._forest)
+        radix.make_tree(self._forest, _TREE)
+
+    @property
+    def _forest(self) -> radix.Forest:
+        return radix.Forest(self._state, self._blocks, self._tree, self._node, self._table)
 
     # -- sizes ---------------------------------------------------------------------------------------------------
 
@@ -107,7 +112,7 @@ class RadixTree:
     @property
     def capacity_tokens(self) -> int:
         """Tokens that fit, whole pages."""
-        return int(self._tree[_TREE].capacity) * self._page
+        return int(self._tree[_TREE].capacity_pages) * self._page
 
     @property
     def cached_tokens(self) -> int:
@@ -117,7 +122,7 @@ class RadixTree:
     @property
     def protected_tokens(self) -> int:
         """Tokens that some lock protects."""
-        return int(self._tree[_TREE].locked) * self._page
+        return int(self._tree[_TREE].locked_pages) * self._page
 
     @property
     def evictable_tokens(self) -> int:
@@ -176,12 +181,12 @@ class RadixTree:
         missing = len(pages) - present
         if missing == 0:
             return 0
-        arrays = (self._tree, self._node, _TREE)
-        radix.lock(*arrays, node)
-        room = int(radix.obtainable_pages(self._tree, _TREE))
+        forest = self._forest
+        radix.lock(forest, _TREE, node)
+        room = int(radix.obtainable_pages(forest, _TREE))
         if room >= missing:
-            self._evict(missing - int(radix.free_pages(self._tree, _TREE)))
-        radix.unlock(*arrays, node)
+            self._evict(missing - int(radix.free_pages(forest, _TREE)))
+        radix.unlock(forest, _TREE, node)
         if room < missing:
             raise CacheFullError(
                 f"insert: {missing * self._page} new tokens do not fit: {room * self._page} of "
@@ -192,7 +197,7 @@ class RadixTree:
         for at in range(present, len(pages)):
             before = self._name((int(before), pages[at], namespace))
             self._blocks[self._end + at] = before
-        radix.insert(self._state, *arrays[:2], self._table, self._blocks, _TREE, self._end, len(pages))
+        radix.insert(self._forest, _TREE, self._end, len(pages))
         self._end += len(pages)
         return missing * self._page
 
@@ -214,7 +219,7 @@ class RadixTree:
         else:
             matched, node = self._match(self._pages("lock", target, limit, namespace), namespace)
             tokens = matched * self._page
-        radix.lock(self._tree, self._node, _TREE, node)
+        radix.lock(self._forest, _TREE, node)
         made = Lock(self._lock_count, tokens, namespace, node)
         self._lock_count += 1
         self._locks[made.number] = made
@@ -228,7 +233,7 @@ class RadixTree:
         """
         self._held("unlock", lock)
         del self._locks[lock.number]
-        radix.unlock(self._tree, self._node, _TREE, lock.node)
+        radix.unlock(self._forest, _TREE, lock.node)
 
     def evict(self, tokens: int) -> int:
         """Evicts at least `tokens` tokens, the least recently used first, as far as no lock protects them.
@@ -279,18 +284,14 @@ class RadixTree:
         known = self._stage(pages, namespace)
         if int(self._state[0].free_nodes) < NODES_AN_OPERATION:
             self._grow_nodes(2 * len(self._node))
-        pages_matched, node = radix.match(
-            self._state, self._tree, self._node, self._table, self._blocks, _TREE, self._end, known
-        )
+        pages_matched, node = radix.match(self._forest, _TREE, self._end, known)
         return int(pages_matched), int(node)
 
     def _evict(self, pages: int) -> int:
         """Evicts up to `pages` pages and forgets their ids."""
         freed = 0
         while freed < pages:
-            taken = int(
-                radix.evict_run(self._state, self._tree, self._node, self._table, self._blocks, _TREE, pages - freed)
-            )
+            taken = int(evict_run(self._forest, _TREE, pages - freed))
             if taken == 0:
                 break
             first = int(self._tree[_TREE].run_start)
@@ -336,16 +337,9 @@ class RadixTree:
     def _grow_nodes(self, count: int) -> None:
         """More rows for nodes; their hash table is built anew."""
         old = len(self._node)
-        node = np.zeros(count, NODE).view(np.recarray)
-        node[:old] = self._node
-        node["newer"][old:] = [*range(old + 1, count), self._state[0].free_node]
-        self._state[0].free_node = old
-        self._state[0].free_nodes += count - old
-        self._node = node
-        self._table = np.full(table_size(count), -1, np.int32)
-        for index in np.flatnonzero(node["used"]).tolist():
-            if node[index].parent >= 0:
-                radix.table_add(node, self._table, self._blocks, index)
+        self._node = np.concatenate([self._node, np.zeros(count - old, NODE.dtype)])
+        self._table = np.full(child_table_size(count), -1, np.int32)
+        radix.adopt_nodes(self._forest, old)
 
 
 def _whole(name: str, value: Any, low: int, method: str = "RadixTree") -> int:

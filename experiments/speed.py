@@ -63,8 +63,9 @@ class CompiledRun:
 
     def seconds(self) -> float:
         """Wall time of reset, run and records of one episode."""
-        from cacheenv.run.simulate import drive, request_records
-        from cacheenv.sim.state.world import COMPLETED
+        from cacheenv.run.records import request_records
+        from cacheenv.run.simulate import drive
+        from cacheenv.sim.state.codes import COMPLETED
 
         start = time.perf_counter()
         self.worlds.reset(0, 0, self.workload)
@@ -82,22 +83,25 @@ def empty_event_loop() -> Callable[[], float]:
     from cacheenv.sim.core.jit import jit
     from cacheenv.sim.core.timers import set_timer
     from cacheenv.sim.state.allocate import Sizes, allocate
+    from cacheenv.sim.state.world import world_at
 
-    tables = allocate(Sizes(1, 1, 1, 1, 1, 1, 1, 1, 1, False, 1, 1, 64, 1))
+    worlds, workload_of = allocate(Sizes(flows=64)), np.zeros(1, np.int64)
+    world = world_at(worlds, workload_of, 0)
 
     @jit
-    def loop(state, heap, position, events):  # type: ignore[no-untyped-def]
+    def loop(w, events):  # type: ignore[no-untyped-def]
         for timer in range(32):
-            set_timer(state, heap, position, timer, 1.0 + 0.37 * timer, timer)
+            set_timer(w, timer, 1.0 + 0.37 * timer, 0, timer)
         for number in range(events):
-            set_timer(state, heap, position, heap[0].timer, heap[0].time_s + 0.5 + (number % 7) * 0.1, heap[0].order)
-        return heap[0].time_s
+            first = w.heap[0]
+            set_timer(w, first.timer, first.time_s + 0.5 + (number % 7) * 0.1, 0, first.timer)
+        return w.heap[0].time_s
 
     def run() -> float:
-        tables.state[0, 0].heap_size = 0
-        tables.heap_position[:] = -1
+        world.state[0].heap_size = 0
+        world.heap_position[:] = -1
         start = time.perf_counter()
-        loop(tables.state[0], tables.heap[0], tables.heap_position[0], EMPTY_EVENTS)
+        loop(world, EMPTY_EVENTS)
         return (time.perf_counter() - start) / EMPTY_EVENTS
 
     run()

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from cacheenv.run.worlds import Worlds
-from cacheenv.sim.prefill.batch import check_memory
-from cacheenv.sim.state.world import (
+from cacheenv.sim.state.codes import (
     DONE,
     MOVE_COPIED,
     MOVE_COPYING,
@@ -22,8 +21,8 @@ from cacheenv.sim.state.world import (
     QUEUED,
     RUNNING,
     WAITING,
-    World,
 )
+from cacheenv.sim.state.world import World
 
 NODE, REQUEST, FLOW = "node", "request", "flow"
 
@@ -67,7 +66,7 @@ def check_tree(world: World, tree_index: int) -> None:
     mine = nodes_of(world, tree_index)
     assert len(mine) == tree.nodes
     assert tree.pages == node["length"][mine].sum()
-    assert tree.locked == node["length"][mine][node["locks"][mine] > 0].sum()
+    assert tree.locked_pages == node["length"][mine][node["locks"][mine] > 0].sum()
     assert np.all(node["length"][mine] > 0)
     assert np.all(node["locks"][mine] >= 0)
     root = int(tree.root)
@@ -89,16 +88,24 @@ def check_tree(world: World, tree_index: int) -> None:
     assert all(counted[index] == children.get(index, 0) for index in known)
 
 
+def check_memory(world: World, tree_index: int) -> bool:
+    """Whether the pages of a tree add up: free + evictable + locked + private = capacity."""
+    tree = world.tree[tree_index]
+    evictable = sum(int(world.node[index]["length"]) for index in chain(world.node, int(tree.oldest), "newer"))
+    fits = tree.pages + tree.private_pages <= tree.capacity_pages
+    return bool(fits and tree.private_pages >= 0 and evictable == tree.pages - tree.locked_pages)
+
+
 def check_pools(world: World) -> None:
     state = world.state[0]
-    free = list(chain(world.flow, int(state.free_flow), "next"))
+    free = list(chain(world.flow, int(state.free_flow), "next_free"))
     assert len(free) == state.free_flows == np.count_nonzero(world.flow["phase"] == PHASE_FREE)
     free = list(chain(world.node, int(state.free_node), "newer"))
     assert len(free) == state.free_nodes == np.count_nonzero(world.node["used"] == 0)
-    table = world.table[world.table >= 0]
+    table = world.child_table[world.child_table >= 0]
     inner = np.flatnonzero((world.node["used"] == 1) & (world.node["parent"] >= 0))
     assert np.array_equal(np.sort(table), inner)
-    free = list(chain(world.slot, int(state.free_slot), "next"))
+    free = list(chain(world.slot, int(state.free_slot), "next_free"))
     held = [int(request.slot) for request in world.request if request.state != 0 and request.slot >= 0]
     assert len(set(free)) == len(free) and not set(free) & set(held)
     assert len(free) + len(held) <= len(world.slot)
@@ -121,15 +128,15 @@ def check_links(world: World) -> None:
         out, into = sending[flow["source"][sending] == index], sending[flow["sink"][sending] == index]
         assert sorted(chain(flow, int(nic.first_out), "next_out")) == out.tolist()
         assert sorted(chain(flow, int(nic.first_in), "next_in")) == into.tolist()
-        assert (nic.out, nic.in_) == (len(out), len(into))
+        assert (nic.flows_out, nic.flows_in) == (len(out), len(into))
         # no NIC carries more than its bandwidth
-        assert flow["rate"][out].sum() <= nic.bytes_per_s * (1 + 1e-12)
-        assert flow["rate"][into].sum() <= nic.bytes_per_s * (1 + 1e-12)
+        assert flow["rate_bytes_per_s"][out].sum() <= nic.bytes_per_s * (1 + 1e-12)
+        assert flow["rate_bytes_per_s"][into].sum() <= nic.bytes_per_s * (1 + 1e-12)
 
 
 def check_prefill(world: World, instance: int) -> None:
     row, request = world.prefill[instance], world.request
-    queued = list(chain(request, int(row.head), "next"))
+    queued = list(chain(request, int(row.head), "queue_next"))
     assert len(queued) == row.queued
     assert (queued[-1] if queued else -1) == row.tail
     assert all(request[index]["state"] == QUEUED for index in queued)
@@ -139,12 +146,12 @@ def check_prefill(world: World, instance: int) -> None:
     assert len(batch) == row.batch_size
     held = request["private_pages"][request["prefill_instance"] == instance].sum()
     pulled = world.flow[(world.flow["phase"] != PHASE_FREE) & (world.flow["sink"] == instance)]["reserved_pages"].sum()
-    assert world.tree[instance].private == held + pulled
+    assert world.tree[instance].private_pages == held + pulled
 
 
 def check_decode(world: World, instance: int) -> None:
     row, request, slot = world.decode[instance], world.request, world.slot
-    slots = world.batch[instance, : int(row.batch)]
+    slots = world.batch_heap[instance, : int(row.batch)]
     assert slot["position"][slots].tolist() == list(range(len(slots)))
     finish = slot["finish_step"][slots]
     assert all(finish[(at - 1) // 2] <= finish[at] for at in range(1, len(slots)))
@@ -156,14 +163,15 @@ def check_decode(world: World, instance: int) -> None:
         generated = int(request[index]["generated"] + row.step - slot[number]["join_step"])
         assert 1 <= generated < request[index]["output_tokens"]
         kv_tokens += int(request[index]["prompt_tokens"]) + generated
-    assert kv_tokens == row.kv
-    assert row.kv <= row.capacity
+    capacity = world.instance[int(row.instance)].kv_capacity_tokens
+    assert kv_tokens == row.kv_tokens
+    assert row.kv_tokens <= capacity
     coming = int(row.incoming)
-    assert row.reserved == (request[coming]["move_reserved"] if coming >= 0 else 0)
+    assert row.reserved_tokens == (request[coming]["move_reserved_tokens"] if coming >= 0 else 0)
     if row.batch > 1 and row.planned > 0:
-        assert row.kv + row.batch <= row.capacity - row.reserved or row.planned == 1
+        assert row.kv_tokens + row.batch <= capacity - row.reserved_tokens or row.planned == 1
     for head, count, state in (("head", "waiting", WAITING), ("preempted_head", "preempted", PREEMPTED)):
-        waiting = list(chain(request, int(row[head]), "next"))
+        waiting = list(chain(request, int(row[head]), "wait_next"))
         assert len(waiting) == row[count]
         assert all(request[index]["state"] == state for index in waiting)
 
@@ -187,17 +195,19 @@ def check_end(worlds: Worlds) -> None:
     world = worlds.world(0)
     check_world(worlds)
     state, config = world.state[0], world.config[0]
-    for name in ("unfinished", "in_system", "counted_in_system", "heap_size", "event_count", "tick_open"):
+    for name in ("unfinished", "in_system", "counted_in_system", "heap_size", "news_count", "tick_open"):
         assert state[name] == 0, name
     assert state.free_flows == len(world.flow)
-    assert len(list(chain(world.slot, int(state.free_slot), "next"))) == len(world.slot)
+    assert len(list(chain(world.slot, int(state.free_slot), "next_free"))) == len(world.slot)
     assert np.all(world.request["state"][: int(config.num_requests)] == DONE)
     assert not world.node["locks"].any()
-    assert not world.tree["private"].any() and not world.tree["locked"].any()
+    assert not world.tree["private_pages"].any() and not world.tree["locked_pages"].any()
     for name in "queued queued_tokens inflight inflight_tokens inflight_new_tokens batch_size busy queue_s".split():
         assert not world.prefill[name].any(), name
     assert np.all(world.prefill["chunked"] == -1)
-    for name in "batch kv reserved pending pending_tokens waiting preempted inflight pending_stall_s".split():
+    for (
+        name
+    ) in ("batch kv_tokens reserved_tokens pending pending_tokens waiting preempted inflight pending_stall_s").split():
         assert not world.decode[name].any(), name
     for name in "head tail preempted_head preempted_tail outgoing incoming arrived joined_head".split():
         assert np.all(world.decode[name] == -1), name
@@ -211,7 +221,7 @@ def check_index(world: World) -> None:
         known = np.flatnonzero(world.holders[:, 0] >> holder & 1)
         assert known.tolist() == cached_blocks(world, holder)
     for tree_index in range(prefills + 1, len(world.tree)):
-        known = np.flatnonzero(world.memory[:, 0] >> (tree_index - prefills - 1) & 1)
+        known = np.flatnonzero(world.remembered[:, 0] >> (tree_index - prefills - 1) & 1)
         assert known.tolist() == cached_blocks(world, tree_index)
 
 

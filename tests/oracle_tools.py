@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from unittest import mock
 
 import numba
 import numpy as np
@@ -17,13 +16,13 @@ from reference.live import LiveRequest
 from reference.migration import Move
 from reference.predictor import predicted_remaining
 
-import cacheenv.run.worlds
 from cacheenv.physics import load_link, load_preset
 from cacheenv.policy import as_bundle
 from cacheenv.run.simulate import Result, collect, drive
 from cacheenv.run.worlds import Worlds
 from cacheenv.scenario import Scenario, load_scenario
-from cacheenv.sim.prediction import noise
+from cacheenv.scenario.resolve import ClusterSpec, resolve
+from cacheenv.sim.compute.prediction import noise
 from cacheenv.sim.view.columns import DECISION_ROUTE, View
 from cacheenv.workload import Workload
 
@@ -110,8 +109,8 @@ def _same(cluster: ReferenceCluster, names: str) -> dict[str, Any]:
     return {name: getattr(cluster, name) for name in names.split()}
 
 
-def coefficients(cluster: ReferenceCluster) -> Any:
-    """Patches the presets that a scenario names, those of the prefill and of the decode instances."""
+def spec_of(cluster: ReferenceCluster) -> ClusterSpec:
+    """The cluster's numbers, as the engine takes them."""
     prefill = replace(
         PRESET,
         **_same(cluster, "prefill_a_s prefill_b_s prefill_c_s min_prefill_s n_tile"),
@@ -128,9 +127,7 @@ def coefficients(cluster: ReferenceCluster) -> Any:
         kv_bytes_per_token=cluster.decode_kv_bytes_per_token,
         kv_copies=1,
     )
-    # The world asks for the preset of the prefill instances, then for that of the decode instances, and so on.
-    asked = [prefill, decode] * 2
-    return mock.patch.object(cacheenv.run.worlds, "load_preset", lambda name: asked.pop(0))
+    return resolve(scenario_of(cluster), prefill=prefill, decode=decode)
 
 
 def workload_of(case: Case) -> Workload:
@@ -194,9 +191,8 @@ def run_engine(case: Case, watch: Any = None, prepare: Any = None) -> EngineRun:
     """
     actor = EngineActor(case)
     bundle = as_bundle(actor)
-    worlds = Worlds(scenario_of(case.cluster), bundle=bundle, ticks=actor.migrates)
-    with coefficients(case.cluster):
-        worlds.reset(0, case.seed, workload_of(case))
+    worlds = Worlds(scenario_of(case.cluster), bundle=bundle, ticks=actor.migrates, spec=spec_of(case.cluster))
+    worlds.reset(0, case.seed, workload_of(case))
     if prepare is not None:
         prepare(worlds)
     if watch is not None:

@@ -5,7 +5,7 @@ from tiny_cluster import Script, requests, run, tiny
 
 from cacheenv.policy import as_bundle
 from cacheenv.run.simulate import drive
-from cacheenv.sim.state.world import STOP_DONE, STOP_HORIZON
+from cacheenv.sim.state.codes import STOP_DONE, STOP_HORIZON
 
 
 def test_the_running_batch_and_the_running_steps_count_up_to_the_horizon() -> None:

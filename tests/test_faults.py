@@ -20,12 +20,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from engine_invariants import check_memory
 from tiny_cluster import Run, Script, requests, run, tiny
 
 import cacheenv_baselines
 from cacheenv import InputError
 from cacheenv.sim.core.rng import seed_words
-from cacheenv.sim.prefill.batch import check_memory
 from cacheenv.workload import Workload
 
 COMPLETED, REJECTED, TOO_LARGE = 1, 2, 3
@@ -40,12 +40,21 @@ def assert_nothing_held(done: Run) -> None:
     world = done.world
     for name in ("queued", "queued_tokens", "inflight", "inflight_tokens", "inflight_new_tokens", "busy"):
         assert not world.prefill[name].any(), name
-    for name in ("batch", "kv", "reserved", "pending", "pending_tokens", "waiting", "preempted", "inflight"):
+    for name in (
+        "batch",
+        "kv_tokens",
+        "reserved_tokens",
+        "pending",
+        "pending_tokens",
+        "waiting",
+        "preempted",
+        "inflight",
+    ):
         assert not world.decode[name].any(), name
     assert (world.decode["outgoing"] == -1).all() and (world.decode["incoming"] == -1).all()
-    for name in ("private", "locked"):
+    for name in ("private_pages", "locked_pages"):
         assert not world.tree[name].any(), name
-    assert not world.nic["out"].any() and not world.nic["in_"].any()
+    assert not world.nic["flows_out"].any() and not world.nic["flows_in"].any()
     assert all(check_memory(world, index) for index in range(len(world.tree)))
     assert world.state[0].in_system == 0
 
@@ -133,7 +142,7 @@ def test_x1_router_memory_is_bounded_for_each_instance():
         world = worlds.world(0)
         memories = world.tree[5:]
         sizes.append(memories["pages"].tolist())
-        words = world.memory[:, 0]
+        words = world.remembered[:, 0]
         assert [int(((words >> instance) & 1).sum()) for instance in range(4)] == sizes[-1]
 
     scenario = tiny(page_tokens=100, prefill__count=4, index__memory_tokens=10_000)
@@ -357,7 +366,7 @@ def test_d7_memory_is_charged_where_it_is_used():
 
     def memory(worlds):
         tree = worlds.world(0).tree[0]
-        peak.append(int(tree.locked + tree.private))
+        peak.append(int(tree.locked_pages + tree.private))
 
     prompt = range(160)
     rows = [(0.0, prompt, 160), (0.1, 1, 1), (1.745, 1, 1), (5.0, prompt, 50), (5.0, prompt, 50), (5.3, 1, 1)]

@@ -12,7 +12,7 @@ import pytest
 from engine_invariants import check_end, check_world
 from hypothesis import HealthCheck, given, settings
 from oracle_cases import Case, Limits, cases, random_case
-from oracle_tools import EngineActor, EngineRun, coefficients, run_engine, scenario_of, workload_of
+from oracle_tools import EngineActor, EngineRun, run_engine, scenario_of, spec_of, workload_of
 from reference import ReferenceCluster, ReferenceRequest
 
 from cacheenv.policy import as_bundle
@@ -80,7 +80,7 @@ def test_invariants_of_larger_cases(number: int) -> None:
 def tiny_pools(sizes: Sizes) -> Sizes:
     """As few flows, nodes and index events as there can be."""
     trees = 1 + sizes.num_prefill * (2 if sizes.memory_enabled else 1)
-    return dataclasses.replace(sizes, flows=1, nodes=trees, index_events=min(sizes.index_events, 2))
+    return dataclasses.replace(sizes, flows=1, nodes=trees, news=min(sizes.news, 2))
 
 
 def run_in_tiny_pools(case: Case, watch: Any = check_world) -> tuple[EngineRun, list[float]]:
@@ -94,7 +94,7 @@ def run_in_tiny_pools(case: Case, watch: Any = check_world) -> tuple[EngineRun, 
         check_world(worlds)
 
     with (
-        mock.patch.object(Worlds, "_sizes", lambda worlds, *needed: tiny_pools(sizes(worlds, *needed))),
+        mock.patch.object(Worlds, "_sizes", lambda worlds, **needed: tiny_pools(sizes(worlds, **needed))),
         mock.patch.object(Worlds, "grow", growing),
     ):
         return run_engine(case, watch=watch), grown_s
@@ -147,10 +147,9 @@ def test_a_world_is_like_new_after_a_reset() -> None:
     # The same tables serve one episode after the other.
     case = random_case(5)
     fresh = run_engine(case).result
-    worlds = Worlds(scenario_of(case.cluster), ticks=case.moves is not None)
+    worlds = Worlds(scenario_of(case.cluster), ticks=case.moves is not None, spec=spec_of(case.cluster))
     for _ in range(2):
-        with coefficients(case.cluster):
-            worlds.reset(0, case.seed, workload_of(case))
+        worlds.reset(0, case.seed, workload_of(case))
         drive(worlds, 0, as_bundle(EngineActor(case)))
         again = collect(worlds, 0, "script", case.seed)
         assert again.requests.tobytes() == fresh.requests.tobytes()

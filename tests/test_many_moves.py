@@ -25,8 +25,8 @@ def test_the_pool_of_flows_grows_between_the_moves_of_a_tick() -> None:
         check_world(worlds)
         under_way.append(int(np.count_nonzero(worlds.world(0).flow["phase"])))
 
-    def few_flows(worlds: Worlds, *needed: int) -> Any:
-        return dataclasses.replace(sizes(worlds, *needed), flows=FLOWS)
+    def few_flows(worlds: Worlds, **needed: int) -> Any:
+        return dataclasses.replace(sizes(worlds, **needed), flows=FLOWS)
 
     # At the tick at 1 s each instance decodes one request, and each sends it to another one.
     script = Script([(0, d) for d in range(INSTANCES)], lambda view, mask: int(np.flatnonzero(mask)[0]))

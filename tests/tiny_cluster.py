@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
-import cacheenv.run.worlds
 from cacheenv.physics import load_preset
 from cacheenv.policy import DECISION_ROUTE, View, as_bundle
 from cacheenv.run.simulate import Result, apply_requirements, collect, complete_bundle, drive
 from cacheenv.run.worlds import Worlds
 from cacheenv.scenario import Scenario, load_scenario
+from cacheenv.scenario.resolve import resolve
 from cacheenv.workload import Workload
 
 #: Prefill 1 ms a token, decode steps 10 ms, 1 MB of KV a token; nothing else takes time.
@@ -168,9 +167,9 @@ def run(
     scenario = apply_requirements(scenario, bundle)
     migrates = bundle.rescheduler is not None or bool(getattr(bundle.actor, "migrates", False))
     preset = replace(load_preset(scenario.cluster.prefill.preset), **{**ROUND, **coefficients})
-    worlds = Worlds(scenario, bundle=bundle, ticks=migrates)
-    with mock.patch.object(cacheenv.run.worlds, "load_preset", lambda name: preset):
-        worlds.reset(0, seed, workload)
+    spec = resolve(scenario, prefill=preset, decode=preset)
+    worlds = Worlds(scenario, bundle=bundle, ticks=migrates, spec=spec)
+    worlds.reset(0, seed, workload)
     if watch is not None:
         earlier = bundle.actor.watch
 

@@ -12,10 +12,10 @@ from cacheenv.envs.core import Core
 from cacheenv.envs.render import render_ansi, render_rgb
 from cacheenv.errors import InputError, suggestion
 from cacheenv.policy import View
+from cacheenv.run.seeds import checked_seed
 from cacheenv.run.simulate import Result, collect
-from cacheenv.run.worlds import checked_seed
 from cacheenv.scenario import Scenario
-from cacheenv.sim.state.world import STOP_DONE, STOP_HORIZON
+from cacheenv.sim.state.codes import STOP_DONE, STOP_HORIZON
 
 RESET_OPTIONS = ("episode_seed", "workload")
 

@@ -11,7 +11,7 @@ from cacheenv.envs.env import CacheEnv
 from cacheenv.errors import InputError
 from cacheenv.policy import DECISION_ROUTE, Policy, as_bundle
 from cacheenv.policy.compiled import bundle_addresses, policy_params, policy_streams
-from cacheenv.run.worlds import split_seed
+from cacheenv.run.seeds import split_seed
 from cacheenv.sim.policies.compose import RESCHEDULER
 from cacheenv.sim.policies.python_entry import compose
 

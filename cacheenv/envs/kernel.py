@@ -20,13 +20,13 @@ from cacheenv.sim.actions import (
     route_number,
 )
 from cacheenv.sim.core.jit import HOT_OPTIONS, direct, inner, jit_signature
-from cacheenv.sim.events import apply_move, apply_route
+from cacheenv.sim.decisions import apply_move, apply_route
 from cacheenv.sim.policies.address import ADDRESSES_TYPE, STACKED_VIEW_TYPE
 from cacheenv.sim.policies.drive import STACKED_WORLD_TYPE, advance_with_policies
-from cacheenv.sim.state.world import STOP_DONE, STOP_GROW, STOP_HORIZON, world_at
-from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE, record
+from cacheenv.sim.state.codes import STOP_DONE, STOP_GROW, STOP_HORIZON
+from cacheenv.sim.state.world import world_at
+from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE, record, view_at
 from cacheenv.sim.view.fill import fill_end_view
-from cacheenv.sim.view.slice import view_at
 
 PHASE_ACT, PHASE_RUN, PHASE_DONE = range(3)
 STEP_OK, STEP_GROW = 0, 1

@@ -18,10 +18,10 @@ from cacheenv.envs.env import check_options
 from cacheenv.envs.workers import StepThreads
 from cacheenv.errors import InputError
 from cacheenv.policy import View
+from cacheenv.run.seeds import checked_seed
 from cacheenv.run.simulate import Result, collect
-from cacheenv.run.worlds import checked_seed
 from cacheenv.scenario import Scenario
-from cacheenv.sim.state.world import STOP_DONE, STOP_HORIZON
+from cacheenv.sim.state.codes import STOP_DONE, STOP_HORIZON
 
 MIN_WORLDS_PER_THREAD = 8
 

@@ -13,45 +13,14 @@ from cacheenv.errors import InputError
 from cacheenv.policy import PolicyBundle, as_bundle, make_policy
 from cacheenv.policy.compiled import bundle_addresses
 from cacheenv.run.metrics import summarize
-from cacheenv.run.worlds import Worlds, checked_seed
+from cacheenv.run.records import instance_totals, request_records
+from cacheenv.run.seeds import checked_seed
+from cacheenv.run.worlds import Worlds
 from cacheenv.scenario import Scenario, load_scenario
-from cacheenv.sim.state.world import (
-    COMPLETED,
-    FUTURE,
-    HANDOVER,
-    PHASE_LAST,
-    PHASE_MAIN,
-    PREFILLING,
-    QUEUED,
-    STOP_DONE,
-    STOP_GROW,
-    WAITING,
-    World,
-    columns,
-)
+from cacheenv.sim.actions import move_count, route_count
+from cacheenv.sim.state.codes import STOP_DONE, STOP_GROW
 from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE, View
 from cacheenv.workload import Workload
-
-_TIMES = (
-    "arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s "
-    "ttft_s tpot_s tbt_p99_s tbt_tail_s e2e_s"
-).split()
-#: The last state of a request in which a time is not known yet; the other times are known of completed requests.
-_LAST_STATE_BEFORE = {
-    "routed_s": FUTURE,
-    "prefill_start_s": QUEUED,
-    "prefill_end_s": PREFILLING,
-    "transfer_end_s": HANDOVER,
-    "decode_start_s": WAITING,
-}
-_COUNTS = (
-    "prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens pulled_tokens migrated_tokens "
-    "rework_tokens preemptions migrations prefill_instance decode_instance outcome slo_met counted"
-).split()
-
-RECORD_DTYPE = columns(f"i8 request session namespace\nf8 {' '.join(_TIMES)}\ni8 {' '.join(_COUNTS)}")
-INSTANCE_DTYPE = columns("i8 kind index tokens\nf8 busy_s bytes_out bytes_in nic_bytes_per_s")
-KIND_PREFILL, KIND_DECODE, KIND_STORE = range(3)
 
 
 @dataclass(frozen=True)
@@ -170,8 +139,9 @@ def _act(worlds: Worlds, index: int, view: View, actor: Any, stop: int) -> None:
     """One decision of a Python object."""
     from cacheenv.sim.policies.python_entry import fill_mask, take
 
-    rows = len(view.prefill) * 2 if stop == DECISION_ROUTE else len(view.candidate)
-    mask = np.zeros(rows * len(view.decode) + 1, np.bool_)
+    prefills, decodes, candidates = len(view.prefill), len(view.decode), int(view.cluster[0].num_candidates)
+    count = route_count(prefills, decodes) if stop == DECISION_ROUTE else move_count(decodes, candidates)
+    mask = np.zeros(count, np.bool_)
     fill_mask(worlds.views, index, stop, mask)
     answer = actor.act(view, mask)
     try:
@@ -197,69 +167,3 @@ def collect(worlds: Worlds, index: int, name: str, seed: int) -> Result:
     )
     state = world.state[0]
     return Result(records, instances, summary, worlds.scenario, name, seed, int(state.decisions), int(state.invalid))
-
-
-def request_records(world: World, count: int) -> np.recarray:
-    """One :data:`RECORD_DTYPE` row for each of the first `count` requests."""
-    source, load = world.request[:count], world.load[:count]
-    records = np.zeros(count, RECORD_DTYPE)
-    records["request"] = np.arange(count)
-    records["session"], records["namespace"] = load["session"], load["namespace"]
-    for name in (*_TIMES, *_COUNTS):
-        records[name] = source[name]
-    for name in ("arrival_s", "prompt_tokens", "output_tokens"):
-        records[name] = load[name]
-    arrived = np.arange(count) < int(world.state[0].next_arrival)
-    records["counted"] = np.arange(count) >= int(world.config[0].warmup_requests)
-    for name in ("prefill_instance", "decode_instance"):
-        records[name][~arrived] = -1
-    routed = arrived & (records["prefill_instance"] >= 0)
-    decoded = routed & (records["output_tokens"] > 1)
-    completed = records["outcome"] == COMPLETED
-    for name in _TIMES[1:]:
-        if name in _LAST_STATE_BEFORE:
-            passed = decoded if name in ("transfer_end_s", "decode_start_s") else routed
-            reached = passed & (source["state"] > _LAST_STATE_BEFORE[name])
-        else:
-            reached = completed
-        records[name][~reached] = np.nan
-    return records.view(np.recarray)
-
-
-def instance_totals(world: World) -> np.recarray:
-    """One :data:`INSTANCE_DTYPE` row for each instance and for the store, what is under way included."""
-    prefills, decodes = len(world.prefill), len(world.decode)
-    rows = np.zeros(prefills + decodes + 1, INSTANCE_DTYPE)
-    rows["kind"] = [KIND_PREFILL] * prefills + [KIND_DECODE] * decodes + [KIND_STORE]
-    rows["index"] = [*range(prefills), *range(decodes), 0]
-    rows["busy_s"][:prefills] = world.prefill["busy_s"]
-    rows["busy_s"][prefills : prefills + decodes] = world.decode["busy_s"]
-    rows["tokens"][:prefills] = world.prefill["tokens"]
-    rows["tokens"][prefills : prefills + decodes] = world.decode["tokens"]
-    for name, column in (("bytes_out", "bytes_out"), ("bytes_in", "bytes_in"), ("nic_bytes_per_s", "bytes_per_s")):
-        rows[name] = world.nic[column]
-    _add_under_way(world, rows)
-    return rows.view(np.recarray)
-
-
-def _add_under_way(world: World, rows: np.ndarray) -> None:
-    """Adds what the tables book only at its end: the running batches and steps, and the flows in transmission."""
-    now_s = float(world.state[0].now_s)
-    busy = world.prefill["busy"] == 1
-    rows["busy_s"][: len(busy)][busy] += now_s - world.prefill["batch_start_s"][busy]
-    for d in np.flatnonzero((world.decode["batch"] > 0) & (world.decode["planned"] > 0)):
-        row = world.decode[d]
-        rows["busy_s"][len(busy) + d] += now_s - row.start_s
-        rows["tokens"][len(busy) + d] += _steps_ended(row, now_s) * row.batch
-    flows = world.flow[(world.flow["phase"] == PHASE_MAIN) | (world.flow["phase"] == PHASE_LAST)]
-    whole = np.where(flows["phase"] == PHASE_MAIN, flows["main_bytes"], flows["last_bytes"])
-    sent = whole - np.maximum(0.0, flows["remaining"] - flows["rate"] * (now_s - flows["updated_s"]))
-    np.add.at(rows["bytes_out"], flows["source"], sent)
-    np.add.at(rows["bytes_in"], flows["sink"], sent)
-
-
-def _steps_ended(row: Any, now_s: float) -> int:
-    """Steps of a decode instance's present run that have ended (the formula of :mod:`cacheenv.sim.decode.steps`)."""
-    steps = np.arange(1, int(row.planned) + 1)
-    ends_s = row.start_s + row.stall_s + steps * row.base_s + row.slope_s * (0.5 * steps * (steps - 1))
-    return int(np.searchsorted(ends_s, now_s, "right"))

@@ -1,31 +1,54 @@
-"""What a request's record says at its milestones, and the reward counters.
+"""The life of a request: what its record says at each milestone, who it counts for, and the reward counters.
 
-A request counts once, as soon as its fate is known: violated when its TTFT is too long (at its first token) or when an
-objective is missed at its end, met otherwise, rejected at arrival.
+A request enters and leaves an instance here and nowhere else, so the counts of an instance's work always fit.
+
+A request counts once for the reward, as soon as its fate is known: violated when its TTFT is too long (at its first
+token) or when an objective is missed at its end, met otherwise, rejected at arrival.
 """
 
 from __future__ import annotations
 
 from cacheenv.sim.core.jit import inner
-from cacheenv.sim.state.world import COMPLETED, DONE, REJECTED
+from cacheenv.sim.state.codes import (
+    COMPLETED,
+    DONE,
+    HANDOVER,
+    MOVING,
+    PREEMPTED,
+    PREFILLING,
+    QUEUED,
+    REJECTED,
+    RUNNING,
+    TOO_LARGE,
+    WAITING,
+)
+
+# -- the system ------------------------------------------------------------------------------------------------------
 
 
 @inner
-def first_token(w, index):
-    """The prefill of a request has ended: its first token is out."""
+def start_requests(w):
+    """The requests of an episode are still to come."""
+    w.state[0].unfinished = w.config[0].num_requests
+
+
+@inner
+def arrive(w, index):
+    """A request enters the system."""
+    load = w.workload[index]
     request = w.request[index]
-    config = w.config[0]
-    request.prefill_end_s = w.state[0].now_s
-    request.last_token_s = w.state[0].now_s
-    request.generated = 1
-    request.ttft_s = request.prefill_end_s + config.response_overhead_s - request.arrival_s
-    if request.counted and request.ttft_s > config.slo_ttft_s:
-        request.settled = 1
-        w.state[0].violated += 1
+    state = w.state[0]
+    request.arrival_s = load.arrival_s
+    request.prompt_tokens = load.prompt_tokens
+    request.output_tokens = load.output_tokens
+    state.in_system += 1
+    if index >= w.config[0].warmup_requests:
+        request.counted = 1
+        state.counted_in_system += 1
 
 
 @inner
-def leave_system(w, index, outcome):
+def _leave_system(w, index, outcome):
     """A request is over."""
     request = w.request[index]
     state = w.state[0]
@@ -38,11 +61,36 @@ def leave_system(w, index, outcome):
 
 
 @inner
-def request_done(w, index):
-    """The last token of a request is out; its tail TBT has been filled in before."""
+def turn_away(w, index):
+    """A request fits on no instance."""
+    _leave_system(w, index, TOO_LARGE)
+
+
+@inner
+def reject(w, index):
+    """A policy refused the request."""
+    if w.request[index].counted:
+        w.request[index].settled = 1
+        w.state[0].rejected += 1
+    _leave_system(w, index, REJECTED)
+
+
+@inner
+def decide(w, index, available_tokens):
+    """A decision on the request is taken, with this much of its prompt cached somewhere."""
+    request = w.request[index]
+    request.routed_s = w.state[0].now_s
+    request.hit_available_tokens = available_tokens
+
+
+@inner
+def complete(w, index, tbt_p99_s, tbt_tail_s):
+    """The last token of a request is out."""
     request = w.request[index]
     config = w.config[0]
     state = w.state[0]
+    request.tbt_p99_s = tbt_p99_s
+    request.tbt_tail_s = tbt_tail_s
     request.finish_s = state.now_s
     request.e2e_s = request.finish_s + config.response_overhead_s - request.arrival_s
     gaps = request.output_tokens - 1
@@ -60,13 +108,149 @@ def request_done(w, index):
             state.met += 1
         else:
             state.violated += 1
-    leave_system(w, index, COMPLETED)
+    _leave_system(w, index, COMPLETED)
+
+
+# -- a prefill instance ----------------------------------------------------------------------------------------------
 
 
 @inner
-def request_rejected(w, index):
-    """A policy refused the request."""
-    if w.request[index].counted:
-        w.request[index].settled = 1
-        w.state[0].rejected += 1
-    leave_system(w, index, REJECTED)
+def assign_prefill(w, index, p, predicted_hit_tokens):
+    """A request is routed to prefill part `p`, where the router expects this much of its prompt to be cached."""
+    request = w.request[index]
+    request.prefill_instance = p
+    request.hit_predicted_tokens = predicted_hit_tokens
+
+
+@inner
+def enter_prefill(w, index):
+    """A request waits for its prefill instance."""
+    request = w.request[index]
+    row = w.prefill[request.prefill_instance]
+    request.state = QUEUED
+    row.inflight += 1
+    row.inflight_tokens += request.prompt_tokens
+    row.inflight_new_tokens += request.predicted_new_tokens
+    row.dispatched += 1
+
+
+@inner
+def count_pull(w, index, tokens):
+    """A prefix of the request has been pulled to its prefill instance."""
+    w.request[index].pulled_tokens += tokens
+
+
+@inner
+def start_prefill(w, index, hit_tokens):
+    """The first batch with a request's tokens starts; this much of its prompt was cached."""
+    request = w.request[index]
+    request.hit_tokens = hit_tokens
+    request.prefill_start_s = w.state[0].now_s
+    request.state = PREFILLING
+
+
+@inner
+def end_prefill(w, index):
+    """A prompt is computed: the first token is out."""
+    request = w.request[index]
+    config = w.config[0]
+    w.prefill[request.prefill_instance].inflight_new_tokens -= request.predicted_new_tokens
+    request.prefill_end_s = w.state[0].now_s
+    request.ttft_s = request.prefill_end_s + config.response_overhead_s - request.arrival_s
+    if request.counted and request.ttft_s > config.slo_ttft_s:
+        request.settled = 1
+        w.state[0].violated += 1
+    request.state = HANDOVER
+
+
+@inner
+def leave_prefill(w, index):
+    """The prefill instance is done with a request."""
+    request = w.request[index]
+    row = w.prefill[request.prefill_instance]
+    row.inflight -= 1
+    row.inflight_tokens -= request.prompt_tokens
+
+
+# -- a decode instance -----------------------------------------------------------------------------------------------
+
+
+@inner
+def assign_decode(w, index, d):
+    """A request is routed to decode part `d`: it is on its way there from now on."""
+    request = w.request[index]
+    row = w.decode[d]
+    request.decode_instance = d
+    row.pending += 1
+    row.pending_tokens += request.prompt_tokens
+    row.inflight += 1
+    row.dispatched += 1
+
+
+@inner
+def skip_decode(w, index):
+    """A request of one token never comes to its decode instance."""
+    request = w.request[index]
+    row = w.decode[request.decode_instance]
+    row.pending -= 1
+    row.pending_tokens -= request.prompt_tokens
+    row.inflight -= 1
+
+
+@inner
+def reach_decode(w, index):
+    """The KV of a request has arrived at its decode instance."""
+    request = w.request[index]
+    request.transfer_end_s = w.state[0].now_s
+    request.state = WAITING
+    w.decode[request.decode_instance].pending -= 1
+
+
+@inner
+def start_decode(w, index):
+    """A request enters the batch of its decode instance for the first time."""
+    request = w.request[index]
+    request.decode_start_s = w.state[0].now_s
+    w.decode[request.decode_instance].pending_tokens -= request.prompt_tokens
+
+
+@inner
+def run(w, index):
+    """A request is in the batch."""
+    w.request[index].state = RUNNING
+
+
+@inner
+def preempt(w, index):
+    """A request was thrown out of the batch for lack of KV room."""
+    w.request[index].state = PREEMPTED
+    w.request[index].preemptions += 1
+
+
+@inner
+def count_rework(w, index, tokens):
+    """Tokens of a request are computed again."""
+    w.request[index].rework_tokens += tokens
+
+
+@inner
+def leave_decode(w, index):
+    """A request has made its last token at its decode instance."""
+    w.decode[w.request[index].decode_instance].inflight -= 1
+
+
+@inner
+def change_decode(w, index, target):
+    """A migrating request leaves its decode instance for another."""
+    request = w.request[index]
+    w.decode[request.decode_instance].inflight -= 1
+    w.decode[target].inflight += 1
+    request.decode_instance = target
+    request.state = MOVING
+
+
+@inner
+def count_migration(w, index, tokens):
+    """A migrating request joins its destination, with this much KV."""
+    w.request[index].migrations += 1
+    w.request[index].migrated_tokens += tokens

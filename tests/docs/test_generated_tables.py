@@ -147,17 +147,17 @@ def test_parameter_table_of_sglang_struct():
 
 
 def test_predictor_constants():
-    from cacheenv.run.worlds import NOISE, TAU_SHARE
+    from cacheenv.run.fill import NOISE, TAU_SHARE
 
     rows = tables(section(text_of("simulator.md"), "## Prediction of output lengths"))[1][1:]
     for name, a0, s0, s_inf, tau in rows:
         kind = name.strip("`")
-        assert (float(a0), float(s0), float(s_inf)) == (NOISE[kind][0], *NOISE[kind][2:])
+        assert (float(a0), float(s0), float(s_inf)) == NOISE[kind]
         assert f" {TAU_SHARE[kind]:g} x mean output" in tau
 
 
 def test_event_order():
-    from cacheenv.sim.state import world as codes
+    from cacheenv.sim.state import codes
 
     rows = tables(section(text_of("simulator.md"), "## Order of events and determinism"))[0][1:]
     order = ["FLOW", "PREFILL_END", "DECODE", "INDEX", "ARRIVAL", "PREFILL_START", "TICK"]

@@ -175,12 +175,12 @@ def test_an_episode_with_a_trace(tmp_path: Any) -> None:
     expected = cacheenv.simulate(scenario, make_policy("round_robin"), seed=0)
     batch = gym.make_vec(IDS[1], 3, scenario=scenario, overrides={"router": "round_robin"}, autoreset_mode="Disabled")
     batch.reset(seed=0)
-    assert batch.core.worlds.tables.load.shape[0] == 1
+    assert batch.core.worlds.tables.workload.shape[0] == 1
     for _ in range(8):
         batch.step([batch.single_action_space.n - 1] * 3)
     other = cacheenv.Workload.from_arrays([0.0, 2.0], [600, 700], [50, 60], page_tokens=512)
     batch.reset(options={"workload": other, "reset_mask": np.array([False, True, False])})
-    assert batch.core.worlds.tables.load.shape[0] == 3
+    assert batch.core.worlds.tables.workload.shape[0] == 2
     done = np.zeros(3, bool)
     while not done.all():
         _, _, terminated, _, _ = batch.step([batch.single_action_space.n - 1] * 3)

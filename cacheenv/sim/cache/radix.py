@@ -6,55 +6,88 @@ refreshes recency, locks count along the path, only unlocked leaves are evicted)
 page by page from its end, so that exactly what is needed goes and tails go before heads (as in vLLM's block pool).
 
 Recency is a list per tree from oldest to newest that holds the unlocked nodes. Paths are moved to its newest end from
-the leaf upwards, so a parent always stands behind its children and the oldest node is always a leaf.
+the leaf upwards, so a parent always stands behind its children and the oldest node is always a leaf. Which node goes
+is `eviction.py`'s to say.
 
 Invariant after every operation: free + evictable + locked + private = capacity, in pages.
+
+The functions take a :class:`Forest`, the few tables that the trees live in.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
+
 from cacheenv.sim.core.jit import jit
 
 
+class Forest(NamedTuple):
+    """The tables that the trees live in; see :class:`cacheenv.sim.state.world.World`."""
+
+    state: np.ndarray
+    blocks: np.ndarray
+    tree: np.ndarray
+    node: np.ndarray
+    child_table: np.ndarray
+
+
 @jit
-def _slot(table, tree_index, block):
+def forest_of(w):
+    """The trees of a world: what they need of its tables, so that deep calls carry little."""
+    return Forest(w.state, w.blocks, w.tree, w.node, w.child_table)
+
+
+@jit
+def _home(forest, tree_index, block):
+    """Where the probe for a child starts."""
     mixed = ((int(block) ^ (int(tree_index) * 0x1F351F35)) & 0x7FFFFFFF) * 0x1E3779B1
-    return ((mixed >> 17) ^ (mixed >> 31)) & (table.shape[0] - 1)
+    return ((mixed >> 17) ^ (mixed >> 31)) & (forest.child_table.shape[0] - 1)
 
 
 @jit
-def find_child(node, table, blocks, tree_index, block):
+def _home_of(forest, index):
+    return _home(forest, forest.node[index].tree, forest.blocks[forest.node[index].start])
+
+
+@jit
+def find_child(forest, tree_index, block):
     """The node of `tree_index` whose edge starts with `block`, or -1."""
-    at = _slot(table, tree_index, block)
+    table = forest.child_table
+    at = _home(forest, tree_index, block)
     while table[at] >= 0:
-        candidate = node[table[at]]
-        if candidate.tree == tree_index and blocks[candidate.start] == block:
+        candidate = forest.node[table[at]]
+        if candidate.tree == tree_index and forest.blocks[candidate.start] == block:
             return table[at]
         at = (at + 1) & (table.shape[0] - 1)
     return -1
 
 
 @jit
-def table_add(node, table, blocks, index):
+def table_add(forest, index):
     """Enters a node under its tree and the first page id of its edge."""
-    at = _slot(table, node[index].tree, blocks[node[index].start])
+    table = forest.child_table
+    at = _home_of(forest, index)
     while table[at] >= 0:
         at = (at + 1) & (table.shape[0] - 1)
     table[at] = index
 
 
 @jit
-def _table_locate(node, table, blocks, index):
-    at = _slot(table, node[index].tree, blocks[node[index].start])
+def _table_locate(forest, index):
+    table = forest.child_table
+    at = _home_of(forest, index)
     while table[at] != index:
         at = (at + 1) & (table.shape[0] - 1)
     return at
 
 
 @jit
-def _table_remove(node, table, blocks, index):
+def _table_remove(forest, index):
     """Removes a node; later entries of the probe run shift back so that no tombstones are needed."""
-    hole = _table_locate(node, table, blocks, index)
+    table = forest.child_table
+    hole = _table_locate(forest, index)
     mask = table.shape[0] - 1
     at = hole
     while True:
@@ -62,43 +95,47 @@ def _table_remove(node, table, blocks, index):
         entry = table[at]
         if entry < 0:
             break
-        home = _slot(table, node[entry].tree, blocks[node[entry].start])
-        if ((at - home) & mask) >= ((at - hole) & mask):
+        if ((at - _home_of(forest, entry)) & mask) >= ((at - hole) & mask):
             table[hole] = entry
             hole = at
     table[hole] = -1
 
 
 @jit
-def _unlink(tree, node, tree_index, index):
+def _unlink(forest, index):
+    """Takes a node out of its tree's recency list."""
+    node, row = forest.node, forest.tree[forest.node[index].tree]
     older, newer = node[index].older, node[index].newer
     if older >= 0:
         node[older].newer = newer
     else:
-        tree[tree_index].oldest = newer
+        row.oldest = newer
     if newer >= 0:
         node[newer].older = older
     else:
-        tree[tree_index].newest = older
+        row.newest = older
 
 
 @jit
-def _append(tree, node, tree_index, index):
-    last = tree[tree_index].newest
+def _append(forest, index):
+    """Puts a node at the newest end of its tree's recency list."""
+    node, row = forest.node, forest.tree[forest.node[index].tree]
+    last = row.newest
     node[index].older = last
     node[index].newer = -1
     if last >= 0:
         node[last].newer = index
     else:
-        tree[tree_index].oldest = index
-    tree[tree_index].newest = index
+        row.oldest = index
+    row.newest = index
 
 
 @jit
-def _new_node(state, node):
-    index = state[0].free_node
-    state[0].free_node = node[index].newer
-    state[0].free_nodes -= 1
+def _new_node(forest):
+    state, node = forest.state[0], forest.node
+    index = state.free_node
+    state.free_node = node[index].newer
+    state.free_nodes -= 1
     node[index].used = 1
     node[index].locks = 0
     node[index].children = 0
@@ -106,70 +143,92 @@ def _new_node(state, node):
 
 
 @jit
-def _free_node(state, node, index):
+def _free_node(forest, index):
+    """Returns a node to the pool."""
+    state, node = forest.state[0], forest.node
     node[index].used = 0
-    node[index].newer = state[0].free_node
-    state[0].free_node = index
-    state[0].free_nodes += 1
+    node[index].newer = state.free_node
+    state.free_node = index
+    state.free_nodes += 1
 
 
 @jit
-def make_tree(state, tree, node, tree_index, capacity):
-    """Starts an empty tree of `capacity` pages."""
-    root = _new_node(state, node)
+def start_pool(forest):
+    """All nodes are free."""
+    forest.state[0].free_node = -1
+    forest.state[0].free_nodes = 0
+    for index in range(forest.node.shape[0] - 1, -1, -1):
+        _free_node(forest, index)
+
+
+@jit
+def adopt_nodes(forest, old_count):
+    """The pool has become longer: takes the nodes from `old_count` on in, and fills the (empty) hash table anew."""
+    for index in range(old_count, forest.node.shape[0]):
+        _free_node(forest, index)
+    for index in range(old_count):
+        if forest.node[index].used and forest.node[index].parent >= 0:
+            table_add(forest, index)
+
+
+@jit
+def make_tree(forest, tree_index):
+    """Starts an empty tree; its capacity is set already."""
+    root = _new_node(forest)
+    node, row = forest.node, forest.tree[tree_index]
     node[root].tree = tree_index
     node[root].parent = -1
     node[root].length = 0
-    tree[tree_index].root = root
-    tree[tree_index].capacity = capacity
-    tree[tree_index].pages = 0
-    tree[tree_index].private = 0
-    tree[tree_index].locked = 0
-    tree[tree_index].oldest = -1
-    tree[tree_index].newest = -1
-    tree[tree_index].nodes = 0
+    row.root = root
+    row.pages = 0
+    row.private_pages = 0
+    row.locked_pages = 0
+    row.oldest = -1
+    row.newest = -1
+    row.nodes = 0
 
 
 @jit
-def _split(state, tree, node, table, blocks, index, length):
+def _split(forest, index, length):
     """Cuts the first `length` pages of a node off into a new parent; the node keeps its index (and so its locks)."""
-    upper = _new_node(state, node)
-    tree_index = node[index].tree
-    at = _table_locate(node, table, blocks, index)
-    node[upper].tree = tree_index
+    upper = _new_node(forest)
+    node = forest.node
+    at = _table_locate(forest, index)
+    node[upper].tree = node[index].tree
     node[upper].parent = node[index].parent
     node[upper].start = node[index].start
     node[upper].length = length
     node[upper].locks = node[index].locks
     node[upper].children = 1
-    table[at] = upper
+    forest.child_table[at] = upper
     node[index].parent = upper
     node[index].start += length
     node[index].length -= length
-    table_add(node, table, blocks, index)
-    tree[tree_index].nodes += 1
+    table_add(forest, index)
+    forest.tree[node[index].tree].nodes += 1
     if node[upper].locks == 0:
-        _append(tree, node, tree_index, upper)
+        _append(forest, upper)
     return upper
 
 
 @jit
-def touch(tree, node, tree_index, index):
+def touch(forest, tree_index, index):
     """Makes the path from `index` to the root the most recently used, the deepest node first."""
-    root = tree[tree_index].root
-    while index != root:
-        if node[index].locks == 0 and tree[tree_index].newest != index:
-            _unlink(tree, node, tree_index, index)
-            _append(tree, node, tree_index, index)
+    node, row = forest.node, forest.tree[tree_index]
+    while index != row.root:
+        if node[index].locks == 0 and row.newest != index:
+            _unlink(forest, index)
+            _append(forest, index)
         index = node[index].parent
 
 
 @jit
-def peek(tree, node, table, blocks, tree_index, start, count):
+def peek(forest, tree_index, start, count):
     """Pages of `blocks[start : start + count]` that the tree holds; changes nothing."""
+    blocks, node = forest.blocks, forest.node
     matched = 0
     while matched < count:
-        child = find_child(node, table, blocks, tree_index, blocks[start + matched])
+        child = find_child(forest, tree_index, blocks[start + matched])
         if child < 0:
             return matched
         length = node[child].length
@@ -184,12 +243,13 @@ def peek(tree, node, table, blocks, tree_index, start, count):
 
 
 @jit
-def _walk(state, tree, node, table, blocks, tree_index, start, count):
+def _walk(forest, tree_index, start, count):
     """Deepest node on the path of the pages, splitting the last edge where they part: (pages matched, node)."""
+    blocks, node = forest.blocks, forest.node
     matched = 0
-    index = tree[tree_index].root
+    index = forest.tree[tree_index].root
     while matched < count:
-        child = find_child(node, table, blocks, tree_index, blocks[start + matched])
+        child = find_child(forest, tree_index, blocks[start + matched])
         if child < 0:
             return matched, index
         length = node[child].length
@@ -199,97 +259,112 @@ def _walk(state, tree, node, table, blocks, tree_index, start, count):
             step += 1
         matched += step
         if step < length:
-            return matched, _split(state, tree, node, table, blocks, child, step)
+            return matched, _split(forest, child, step)
         index = child
     return matched, index
 
 
 @jit
-def match(state, tree, node, table, blocks, tree_index, start, count):
+def match(forest, tree_index, start, count):
     """Longest cached prefix of the pages: (pages, deepest node); the path becomes the most recently used."""
-    matched, index = _walk(state, tree, node, table, blocks, tree_index, start, count)
-    touch(tree, node, tree_index, index)
+    matched, index = _walk(forest, tree_index, start, count)
+    touch(forest, tree_index, index)
     return matched, index
 
 
 @jit
-def insert(state, tree, node, table, blocks, tree_index, start, count):
+def insert(forest, tree_index, start, count):
     """Adds the pages that are missing: (pages already present, deepest node). The path becomes the newest.
 
     The caller has made room and takes the added pages off its private pages.
     """
-    present, index = _walk(state, tree, node, table, blocks, tree_index, start, count)
+    present, index = _walk(forest, tree_index, start, count)
     if present < count:
-        leaf = _new_node(state, node)
+        leaf = _new_node(forest)
+        node, row = forest.node, forest.tree[tree_index]
         node[leaf].tree = tree_index
         node[leaf].parent = index
         node[leaf].start = start + present
         node[leaf].length = count - present
         node[index].children += 1
-        table_add(node, table, blocks, leaf)
-        tree[tree_index].nodes += 1
-        tree[tree_index].pages += count - present
-        _append(tree, node, tree_index, leaf)
+        table_add(forest, leaf)
+        row.nodes += 1
+        row.pages += count - present
+        _append(forest, leaf)
         index = leaf
-    touch(tree, node, tree_index, index)
+    touch(forest, tree_index, index)
     return present, index
 
 
 @jit
-def lock(tree, node, tree_index, index):
+def lock(forest, tree_index, index):
     """Protects the path from `index` to the root from eviction; locks count."""
-    root = tree[tree_index].root
-    while index != root:
+    node, row = forest.node, forest.tree[tree_index]
+    while index != row.root:
         if node[index].locks == 0:
-            _unlink(tree, node, tree_index, index)
-            tree[tree_index].locked += node[index].length
+            _unlink(forest, index)
+            row.locked_pages += node[index].length
         node[index].locks += 1
         index = node[index].parent
 
 
 @jit
-def unlock(tree, node, tree_index, index):
+def unlock(forest, tree_index, index):
     """Takes one lock off the path; what no lock holds any more becomes the most recently used."""
-    root = tree[tree_index].root
-    while index != root:
+    node, row = forest.node, forest.tree[tree_index]
+    while index != row.root:
         node[index].locks -= 1
         if node[index].locks == 0:
-            _append(tree, node, tree_index, index)
-            tree[tree_index].locked -= node[index].length
+            _append(forest, index)
+            row.locked_pages -= node[index].length
         index = node[index].parent
 
 
 @jit
-def evict_run(state, tree, node, table, blocks, tree_index, wanted):
-    """Evicts up to `wanted` pages from the end of the least recently used leaf; returns how many (0: nothing to evict).
+def reserve_private(forest, tree_index, pages):
+    """Takes free pages for a request of the instance (negative: gives them back); the caller has made room."""
+    forest.tree[tree_index].private_pages += pages
 
-    The pages that went are `blocks[run_start : run_start + run]` of the tree's row.
+
+@jit
+def trim(forest, index, wanted):
+    """Takes up to `wanted` pages off the end of an unlocked leaf, and the leaf with its last page; returns how many.
+
+    The pages that went are `blocks[run_start : run_start + run_pages]` of the tree's row.
     """
-    index = tree[tree_index].oldest
-    if index < 0:
-        return 0
+    node = forest.node
+    row = forest.tree[node[index].tree]
     taken = min(wanted, node[index].length)
-    tree[tree_index].run = taken
-    tree[tree_index].run_start = node[index].start + node[index].length - taken
-    tree[tree_index].pages -= taken
+    row.run_pages = taken
+    row.run_start = node[index].start + node[index].length - taken
+    row.pages -= taken
     if taken < node[index].length:
         node[index].length -= taken
         return taken
-    _table_remove(node, table, blocks, index)
-    _unlink(tree, node, tree_index, index)
+    _table_remove(forest, index)
+    _unlink(forest, index)
     node[node[index].parent].children -= 1
-    tree[tree_index].nodes -= 1
-    _free_node(state, node, index)
+    row.nodes -= 1
+    _free_node(forest, index)
     return taken
 
 
 @jit
-def free_pages(tree, tree_index):
+def free_pages(forest, tree_index):
     """Pages that are neither cached nor private."""
-    return tree[tree_index].capacity - tree[tree_index].pages - tree[tree_index].private
+    row = forest.tree[tree_index]
+    return row.capacity_pages - row.pages - row.private_pages
 
 
 @jit
-def obtainable_pages(tree, tree_index):
+def used_pages(forest, tree_index):
+    """Pages in use: cached and private."""
+    row = forest.tree[tree_index]
+    return row.pages + row.private_pages
+
+
+@jit
+def obtainable_pages(forest, tree_index):
     """Pages that are free or could be evicted."""
-    return tree[tree_index].capacity - tree[tree_index].locked - tree[tree_index].private
+    row = forest.tree[tree_index]
+    return row.capacity_pages - row.locked_pages - row.private_pages

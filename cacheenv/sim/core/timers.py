@@ -1,12 +1,22 @@
 """The event queue: an indexed binary heap of timers, ordered by (time, kind, id).
 
-Each flow and each instance owns one timer, so an event that moves is updated in place and none goes stale. Ties are
-broken by the data (kind, then id), never by insertion history.
+Each flow, each instance and each stream of the cluster owns one timer, so an event that moves is updated in place and
+none goes stale. Ties are broken by the data (kind, then id), never by insertion history.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.core.jit import inner
+
+KIND_SHIFT = np.int64(1 << 48)  # heap order = kind * KIND_SHIFT + id (which may be an int32)
+
+
+@inner
+def kind_of(order):
+    """Event kind of a heap order."""
+    return order // KIND_SHIFT
 
 
 @inner
@@ -48,29 +58,35 @@ def _sift(heap, position, size, at):
 
 
 @inner
-def set_timer(state, heap, position, timer, time_s, order):
-    """Arms `timer` at `time_s`, or moves it there when it is armed already."""
-    at = position[timer]
+def set_timer(w, timer, time_s, kind, number):
+    """Arms `timer` at `time_s`, or moves it there; `number` orders events of a kind at the same time."""
+    at = w.heap_position[timer]
     if at < 0:
-        at = state[0].heap_size
-        state[0].heap_size += 1
-        heap[at].timer = timer
-        position[timer] = at
-    heap[at].time_s = time_s
-    heap[at].order = order
-    _sift(heap, position, state[0].heap_size, at)
+        at = w.state[0].heap_size
+        w.state[0].heap_size += 1
+        w.heap[at].timer = timer
+        w.heap_position[timer] = at
+    w.heap[at].time_s = time_s
+    w.heap[at].order = kind * KIND_SHIFT + number
+    _sift(w.heap, w.heap_position, w.state[0].heap_size, at)
 
 
 @inner
-def clear_timer(state, heap, position, timer):
+def clear_timer(w, timer):
     """Disarms `timer`; nothing happens when it is not armed."""
-    at = position[timer]
+    at = w.heap_position[timer]
     if at < 0:
         return
-    last = state[0].heap_size - 1
+    last = w.state[0].heap_size - 1
     if at != last:
-        _swap(heap, position, at, last)
-    state[0].heap_size = last
-    position[timer] = -1
+        _swap(w.heap, w.heap_position, at, last)
+    w.state[0].heap_size = last
+    w.heap_position[timer] = -1
     if at != last:
-        _sift(heap, position, last, at)
+        _sift(w.heap, w.heap_position, last, at)
+
+
+@inner
+def is_armed(w, timer):
+    """Whether `timer` waits for its time."""
+    return w.heap_position[timer] >= 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from cacheenv.sim.core.jit import jit
+from cacheenv.sim.core.jit import inner, jit
 
 BINS = 420  # up to 1e-4 * 1.05**420 = 79,000 s
 SMALLEST_S = 1e-4
@@ -77,3 +77,74 @@ def tail_of(row, steps, top, total):
         if seen >= worst and seen >= from_top:
             break
     return p99, weighted / worst
+
+
+# -- the histograms of a world ---------------------------------------------------------------------------------------
+
+
+@inner
+def start_gaps(w):
+    """No bin is in use."""
+    w.state[0].low_bin = BINS
+    w.state[0].top_bin = -1
+
+
+@inner
+def _widen(w, low, high):
+    """Keeps the range of gap bins that have been used; all others are 0 everywhere."""
+    state = w.state[0]
+    state.low_bin = min(state.low_bin, low)
+    state.top_bin = max(state.top_bin, high)
+
+
+@inner
+def count_steps(w, d, steps):
+    """Books the gaps of the run of `steps` steps that has ended at a decode instance."""
+    row = w.decode[d]
+    counts = w.step_gaps[d]
+    if row.stall_s > 0.0:
+        first = gap_bin(row.stall_s + row.base_s)
+        counts[first] += 1
+        _widen(w, first, first)
+        if steps > 1:
+            low, high = add_steps(counts, row.base_s + row.slope_s, row.slope_s, steps - 1)
+            _widen(w, low, high)
+    else:
+        low, high = add_steps(counts, row.base_s, row.slope_s, steps)
+        _widen(w, low, high)
+
+
+@inner
+def follow_steps(w, slot, d):
+    """The slot's request shares the steps of an instance from now on."""
+    for at in range(w.state[0].low_bin, w.state[0].top_bin + 1):  # all other bins of all rows are 0
+        w.slot_gaps[slot, at] -= w.step_gaps[d, at]
+
+
+@inner
+def leave_steps(w, slot, d):
+    """The slot's request shares the steps of an instance no longer."""
+    for at in range(w.state[0].low_bin, w.state[0].top_bin + 1):
+        w.slot_gaps[slot, at] += w.step_gaps[d, at]
+
+
+@inner
+def replace_gap(w, slot, counted_s, true_s):
+    """A gap that will be counted as a step of `counted_s` takes `true_s` for this slot's request."""
+    counted, true = gap_bin(counted_s), gap_bin(true_s)
+    w.slot_gaps[slot, counted] -= 1
+    w.slot_gaps[slot, true] += 1
+    _widen(w, counted, true)
+
+
+@inner
+def slot_tail(w, slot, d, total):
+    """(p99, mean of the worst tenth) in seconds of the `total` gaps of a slot's request that runs on an instance."""
+    return tail_of(w.slot_gaps[slot], w.step_gaps[d], w.state[0].top_bin, total)
+
+
+@inner
+def clear_gaps(w, slot):
+    """The slot is given back."""
+    for at in range(w.state[0].low_bin, w.state[0].top_bin + 1):
+        w.slot_gaps[slot, at] = 0

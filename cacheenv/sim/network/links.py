@@ -10,11 +10,11 @@ the last one when the prefill has ended (its gate opens). Without contention its
 
 from __future__ import annotations
 
+from cacheenv.sim.cache.pages import pages_of
 from cacheenv.sim.core.jit import inner
 from cacheenv.sim.core.timers import clear_timer, set_timer
-from cacheenv.sim.state.world import (
+from cacheenv.sim.state.codes import (
     EVENT_FLOW,
-    KIND_SHIFT,
     PHASE_FREE,
     PHASE_GATED,
     PHASE_LAST,
@@ -22,17 +22,34 @@ from cacheenv.sim.state.world import (
     PHASE_MAIN,
     PHASE_WAIT,
 )
+from cacheenv.sim.state.ids import flow_timer, nic_of_holder, prefill_nic
 
 ROUNDING = 1e-13  # of the present time: seconds that mean nothing
 
 
 @inner
-def new_flow(w, kind, source, sink, request, tokens, byte_count, pages):
-    """Takes a flow from the pool; it is not started. Returns its index."""
+def start_pool(w):
+    """All flows are free."""
+    w.state[0].free_flow = -1
+    w.state[0].free_flows = 0
+    for index in range(w.flow.shape[0] - 1, -1, -1):
+        release_flow(w, index)
+
+
+@inner
+def adopt_flows(w, old_count):
+    """The pool has become longer: takes the flows from `old_count` on in."""
+    for index in range(old_count, w.flow.shape[0]):
+        release_flow(w, index)
+
+
+@inner
+def new_flow(w, kind, source, sink, request, tokens, bytes_per_token):
+    """Takes a flow of `tokens` tokens between two NICs from the pool; it is not started. Returns its index."""
     state = w.state[0]
     index = state.free_flow
     flow = w.flow[index]
-    state.free_flow = flow.next
+    state.free_flow = flow.next_free
     state.free_flows -= 1
     flow.kind = kind
     flow.phase = PHASE_WAIT
@@ -41,16 +58,35 @@ def new_flow(w, kind, source, sink, request, tokens, byte_count, pages):
     flow.sink = sink
     flow.request = request
     flow.tokens = tokens
-    flow.main_bytes = byte_count
+    flow.main_bytes = tokens * bytes_per_token
     flow.last_bytes = 0.0
-    flow.pages = pages
-    flow.latency_s = w.config[0].setup_s + pages * w.config[0].per_block_s
-    flow.source_node = -1
-    flow.sink_node = -1
-    flow.reserved_pages = 0
+    flow.latency_s = fixed_seconds(w, tokens)
     flow.number = state.flow_number
     state.flow_number += 1
     return index
+
+
+@inner
+def fixed_seconds(w, tokens):
+    """What a transfer of `tokens` tokens takes besides its bytes: set-up, and a cost a page."""
+    return w.config[0].setup_s + pages_of(w, tokens) * w.config[0].per_block_s
+
+
+@inner
+def hold_last_layer(w, index):
+    """Sends all layers but the last; the last one waits for :func:`open_gate`."""
+    flow = w.flow[index]
+    layers = w.config[0].layers
+    byte_count = flow.main_bytes
+    flow.main_bytes = byte_count * (layers - 1) / layers
+    flow.last_bytes = byte_count / layers
+    flow.gate_open = 0
+
+
+@inner
+def add_latency(w, index, seconds):
+    """Lets a flow that has not started end `seconds` later."""
+    w.flow[index].latency_s += seconds
 
 
 @inner
@@ -58,20 +94,14 @@ def release_flow(w, index):
     """Returns a flow to the pool."""
     state = w.state[0]
     w.flow[index].phase = PHASE_FREE
-    w.flow[index].next = state.free_flow
+    w.flow[index].next_free = state.free_flow
     state.free_flow = index
     state.free_flows += 1
 
 
 @inner
-def _timer(w, index):
-    return w.config[0].num_prefill + w.config[0].num_decode + index
-
-
-@inner
 def _arm(w, index, time_s):
-    order = EVENT_FLOW * KIND_SHIFT + w.flow[index].number
-    set_timer(w.state, w.heap, w.heap_position, _timer(w, index), time_s, order)
+    set_timer(w, flow_timer(w, index), time_s, EVENT_FLOW, w.flow[index].number)
 
 
 @inner
@@ -84,13 +114,13 @@ def _settle(w, index):
     flow = w.flow[index]
     now_s = w.state[0].now_s
     source, sink = w.nic[flow.source], w.nic[flow.sink]
-    rate = min(source.bytes_per_s / source.out, sink.bytes_per_s / sink.in_)
-    if rate == flow.rate:
+    rate = min(source.bytes_per_s / source.flows_out, sink.bytes_per_s / sink.flows_in)
+    if rate == flow.rate_bytes_per_s:
         return
-    flow.remaining -= flow.rate * (now_s - flow.updated_s)
+    flow.remaining_bytes -= flow.rate_bytes_per_s * (now_s - flow.updated_s)
     flow.updated_s = now_s
-    flow.rate = rate
-    left_s = flow.remaining / rate
+    flow.rate_bytes_per_s = rate
+    left_s = flow.remaining_bytes / rate
     if left_s < ROUNDING * now_s:
         left_s = 0.0
     _arm(w, index, now_s + left_s)
@@ -114,8 +144,8 @@ def _join_links(w, index, byte_count):
     """Starts transmitting `byte_count` bytes."""
     flow = w.flow[index]
     source, sink = w.nic[flow.source], w.nic[flow.sink]
-    flow.remaining = byte_count
-    flow.rate = 0.0
+    flow.remaining_bytes = byte_count
+    flow.rate_bytes_per_s = 0.0
     flow.updated_s = w.state[0].now_s
     flow.prev_out = -1
     flow.next_out = source.first_out
@@ -127,8 +157,8 @@ def _join_links(w, index, byte_count):
     if sink.first_in >= 0:
         w.flow[sink.first_in].prev_in = index
     sink.first_in = index
-    source.out += 1
-    sink.in_ += 1
+    source.flows_out += 1
+    sink.flows_in += 1
     _settle_neighbours(w, flow.source, flow.sink)
 
 
@@ -149,8 +179,8 @@ def _leave_links(w, index, byte_count):
         sink.first_in = flow.next_in
     if flow.next_in >= 0:
         w.flow[flow.next_in].prev_in = flow.prev_in
-    source.out -= 1
-    sink.in_ -= 1
+    source.flows_out -= 1
+    sink.flows_in -= 1
     source.bytes_out += byte_count
     sink.bytes_in += byte_count
     _settle_neighbours(w, flow.source, flow.sink)
@@ -191,7 +221,7 @@ def _after_main(w, index):
         _join_links(w, index, flow.last_bytes)
     else:
         flow.phase = PHASE_GATED
-        clear_timer(w.state, w.heap, w.heap_position, _timer(w, index))
+        clear_timer(w, flow_timer(w, index))
 
 
 @inner
@@ -217,7 +247,7 @@ def flow_event(w, index):
         _leave_links(w, index, flow.last_bytes)
         _start_latency(w, index)
     else:
-        clear_timer(w.state, w.heap, w.heap_position, _timer(w, index))
+        clear_timer(w, flow_timer(w, index))
         return True
     return False
 
@@ -226,18 +256,25 @@ def flow_event(w, index):
 def cancel_flow(w, index):
     """Stops a flow wherever it is; what it has sent stays counted."""
     flow = w.flow[index]
-    clear_timer(w.state, w.heap, w.heap_position, _timer(w, index))
+    clear_timer(w, flow_timer(w, index))
     if flow.phase == PHASE_MAIN or flow.phase == PHASE_LAST:
         whole = flow.main_bytes if flow.phase == PHASE_MAIN else flow.last_bytes
-        left = max(0.0, flow.remaining - flow.rate * (w.state[0].now_s - flow.updated_s))
+        left = max(0.0, flow.remaining_bytes - flow.rate_bytes_per_s * (w.state[0].now_s - flow.updated_s))
         _leave_links(w, index, whole - left)
     release_flow(w, index)
 
 
 @inner
-def transfer_seconds(w, source, sink, tokens):
-    """Estimate of moving prefix KV now: one more flow beside those that the two NICs carry."""
-    rate = min(w.nic[source].bytes_per_s / (w.nic[source].out + 1), w.nic[sink].bytes_per_s / (w.nic[sink].in_ + 1))
-    config = w.config[0]
-    pages = (tokens + config.page_tokens - 1) // config.page_tokens
-    return config.setup_s + pages * config.per_block_s + tokens * config.prefill_kv_bytes / rate
+def pull_seconds(w, holder, p, tokens):
+    """Estimate of moving prefix KV from a holder to a prefill part now: one more flow beside those on both NICs."""
+    source, sink = w.nic[nic_of_holder(w, holder)], w.nic[prefill_nic(w, p)]
+    rate = min(source.bytes_per_s / (source.flows_out + 1), sink.bytes_per_s / (sink.flows_in + 1))
+    return fixed_seconds(w, tokens) + tokens * w.config[0].prefill_kv_bytes / rate
+
+
+@inner
+def send_seconds(w, nic, tokens):
+    """Estimate of sending decode KV out of a NIC now: one more flow beside those that leave it."""
+    source = w.nic[nic]
+    rate = source.bytes_per_s / (source.flows_out + 1)
+    return fixed_seconds(w, tokens) + tokens * w.config[0].decode_kv_bytes / rate

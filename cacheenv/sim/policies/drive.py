@@ -8,15 +8,15 @@ from __future__ import annotations
 import numba
 
 from cacheenv.sim.core.jit import HOT_OPTIONS, direct, inner, jit_signature
-from cacheenv.sim.events import advance, apply_move, apply_route
+from cacheenv.sim.decisions import apply_move, apply_route
+from cacheenv.sim.events import advance
 from cacheenv.sim.policies.address import ADDRESSES_TYPE, STACKED_VIEW_TYPE
 from cacheenv.sim.policies.compose import HAS_RESCHEDULER, HAS_ROUTER, decide_move, decide_route
 from cacheenv.sim.state.allocate import Sizes, allocate
 from cacheenv.sim.state.world import world_at
-from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE
-from cacheenv.sim.view.slice import view_at
+from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE, view_at
 
-STACKED_WORLD_TYPE = numba.typeof(allocate(Sizes(1, 1, 1, 1, 1, 1, 1, 1, 1, False, 1, 1, 1, 1)))
+STACKED_WORLD_TYPE = numba.typeof(allocate(Sizes()))
 
 
 @inner

@@ -6,14 +6,13 @@ import numba
 
 from cacheenv.sim.actions import migrate_mask, route_mask
 from cacheenv.sim.core.jit import HOT_OPTIONS, direct, jit, jit_signature
-from cacheenv.sim.events import apply_move, apply_route
+from cacheenv.sim.decisions import apply_move, apply_route
 from cacheenv.sim.policies.address import ADDRESSES_TYPE, STACKED_VIEW_TYPE, VIEW_TYPE
 from cacheenv.sim.policies.compose import decide_route
 from cacheenv.sim.policies.drive import STACKED_WORLD_TYPE
 from cacheenv.sim.state.world import world_at
-from cacheenv.sim.view.columns import DECISION_ROUTE
-from cacheenv.sim.view.fill import fill_running
-from cacheenv.sim.view.slice import view_at
+from cacheenv.sim.view.candidates import fill_running
+from cacheenv.sim.view.columns import DECISION_ROUTE, view_at
 
 _INT = numba.types.int64
 

@@ -5,75 +5,45 @@ Waiting requests hold nothing: no pages, no locks.
 
 from __future__ import annotations
 
-from cacheenv.sim.cache.radix import match
+from cacheenv.sim.cache.pages import pages_of, reusable_pages
+from cacheenv.sim.cache.radix import forest_of, match
+from cacheenv.sim.compute.cost import prefill_seconds
 from cacheenv.sim.core.jit import inner
-from cacheenv.sim.core.timers import set_timer
-from cacheenv.sim.state.world import EVENT_PREFILL_START, KIND_SHIFT, QUEUED
+from cacheenv.sim.requests import enter_prefill
+from cacheenv.sim.state.codes import QUEUE_LPM
+from cacheenv.sim.state.ids import prefill_instance, tree_of
 
 
 @inner
-def prefill_seconds(row, new, cached):
-    """Time of a batch of one prompt: max(d, a + b n + c (n^2 + 2 max(n, n_tile) p)), seconds."""
-    quadratic = float(new) * new + 2.0 * max(float(new), row.n_tile) * cached
-    return max(row.floor_s, row.a + row.b * new + row.c * quadratic)
-
-
-@inner
-def wake(w, instance):
-    """An idle instance with something to do forms a batch at this instant, after all arrivals of the instant."""
-    row = w.prefill[instance]
-    if row.busy == 0 and (row.head >= 0 or row.chunked >= 0) and w.heap_position[instance] < 0:
-        order = EVENT_PREFILL_START * KIND_SHIFT + instance
-        set_timer(w.state, w.heap, w.heap_position, instance, w.state[0].now_s, order)
-
-
-@inner
-def pages_of(w, tokens):
-    """Pages that `tokens` tokens occupy, the last one perhaps in part."""
-    return (tokens + w.config[0].page_tokens - 1) // w.config[0].page_tokens
-
-
-@inner
-def reusable_pages(w, index):
-    """Full pages of a prompt that a cache may serve: at least one token is always computed."""
-    return (w.request[index].prompt_tokens - 1) // w.config[0].page_tokens
-
-
-@inner
-def enqueue(w, index, instance, hit_pages):
-    """Puts a routed request at the end of the queue; `hit_pages` is what the router expects to be cached."""
+def enqueue(w, index):
+    """Puts a routed request at the end of its prefill instance's queue."""
     request = w.request[index]
-    row = w.prefill[instance]
-    cached = hit_pages * w.config[0].page_tokens
-    request.state = QUEUED
-    request.prefill_instance = instance
+    p = request.prefill_instance
+    row = w.prefill[p]
+    cached = request.hit_predicted_tokens
     request.predicted_new_tokens = request.prompt_tokens - cached
-    request.predicted_s = prefill_seconds(row, request.prompt_tokens - cached, cached)
-    request.next = -1
+    request.predicted_s = prefill_seconds(w.instance[prefill_instance(w, p)], request.prompt_tokens - cached, cached)
+    request.queue_next = -1
     if row.tail >= 0:
-        w.request[row.tail].next = index
+        w.request[row.tail].queue_next = index
     else:
         row.head = index
     row.tail = index
     row.queued += 1
     row.queued_tokens += request.predicted_new_tokens
     row.queue_s += request.predicted_s
-    row.inflight += 1
-    row.inflight_tokens += request.prompt_tokens
-    row.inflight_new_tokens += request.predicted_new_tokens
-    row.dispatched += 1
-    wake(w, instance)
+    enter_prefill(w, index)
 
 
 @inner
-def dequeue(w, instance, previous, index):
+def dequeue(w, p, previous, index):
     """Takes a request out of the queue; `previous` is the one before it, -1 for none."""
     request = w.request[index]
-    row = w.prefill[instance]
+    row = w.prefill[p]
     if previous >= 0:
-        w.request[previous].next = request.next
+        w.request[previous].queue_next = request.queue_next
     else:
-        row.head = request.next
+        row.head = request.queue_next
     if row.tail == index:
         row.tail = previous
     row.queued -= 1
@@ -84,56 +54,67 @@ def dequeue(w, instance, previous, index):
 
 
 @inner
-def order_lpm(w, instance):
+def order_queue(w, p):
+    """Brings the queue into the order of its discipline, before a batch is formed."""
+    if w.config[0].queue == QUEUE_LPM:
+        _order_lpm(w, p)
+
+
+@inner
+def _order_lpm(w, p):
     """SGLang's longest-prefix-match order: stable sort by match, in-batch duplicates of a cold prefix last.
 
     Matching refreshes recency, so waiting requests protect their prefixes; above `lpm_fallback` waiting requests the
     order is left as it is.
     """
     config = w.config[0]
-    row = w.prefill[instance]
+    row = w.prefill[p]
     if row.queued > config.lpm_fallback or row.queued < 1:
         return
-    probe = (config.lpm_defer_tokens + config.page_tokens - 1) // config.page_tokens - 1
+    forest, tree = forest_of(w), tree_of(w, p)
+    probe = pages_of(w, config.lpm_defer_tokens) - 1
     count = 0
     index = row.head
     while index >= 0:
         request = w.request[index]
-        start = w.load[index].block_start
-        usable = reusable_pages(w, index)
-        pages, _ = match(w.state, w.tree, w.node, w.table, w.blocks, instance, start, usable)
+        start = w.workload[index].block_start
+        pages, _ = match(forest, tree, start, reusable_pages(w, index))
         request.match_pages = pages
+        request.cold = 0
         if pages * config.page_tokens <= config.lpm_check_tokens and 0 <= probe < pages_of(w, request.prompt_tokens):
-            block = w.blocks[start + probe]
-            for earlier in range(count):
-                other = w.scratch[earlier]
-                if w.request[other].cold and (w.blocks[w.load[other].block_start + probe] == block):
-                    request.match_pages = -1
-                    break
-            request.cold = 1 if request.match_pages >= 0 else 0  # a low-match request that others defer to
-        else:
-            request.cold = 0
-        w.scratch[count] = index
+            if _cold_one_before(w, w.blocks[start + probe], probe, count):
+                request.match_pages = -1
+            else:
+                request.cold = 1  # a low-match request that others defer to
+        w.queue_order[count] = index
         count += 1
-        index = request.next
-    for at in range(1, count):  # stable insertion sort, longest match first, deferred (-1) last
-        moving = w.scratch[at]
-        key = w.request[moving].match_pages
-        hole = at
-        while hole > 0 and w.request[w.scratch[hole - 1]].match_pages < key:
-            w.scratch[hole] = w.scratch[hole - 1]
-            hole -= 1
-        w.scratch[hole] = moving
-    row.head = w.scratch[0]
+        index = request.queue_next
+    _sort_by_match(w, count)
+    row.head = w.queue_order[0]
     for at in range(count - 1):
-        w.request[w.scratch[at]].next = w.scratch[at + 1]
-    row.tail = w.scratch[count - 1]
-    w.request[row.tail].next = -1
+        w.request[w.queue_order[at]].queue_next = w.queue_order[at + 1]
+    row.tail = w.queue_order[count - 1]
+    w.request[row.tail].queue_next = -1
 
 
 @inner
-def backlog_seconds(w, instance):
-    """(running_left_s, backlog_s): until the running batch ends, and until everything routed here is computed."""
-    row = w.prefill[instance]
-    running = max(0.0, row.batch_end_s - w.state[0].now_s) if row.busy else 0.0
-    return running, running + row.queue_s + row.chunk_left_s
+def _cold_one_before(w, block, probe, count):
+    """Whether one of the first `count` requests is cold and has the same page at the probed place."""
+    for earlier in range(count):
+        other = w.queue_order[earlier]
+        if w.request[other].cold and w.blocks[w.workload[other].block_start + probe] == block:
+            return True
+    return False
+
+
+@inner
+def _sort_by_match(w, count):
+    """Stable insertion sort: longest match first, deferred (-1) last."""
+    for at in range(1, count):
+        moving = w.queue_order[at]
+        key = w.request[moving].match_pages
+        hole = at
+        while hole > 0 and w.request[w.queue_order[hole - 1]].match_pages < key:
+            w.queue_order[hole] = w.queue_order[hole - 1]
+            hole -= 1
+        w.queue_order[hole] = moving

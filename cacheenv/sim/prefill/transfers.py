@@ -5,43 +5,58 @@ Both ends of a flow are locked while it runs, so neither the source nor the path
 
 from __future__ import annotations
 
-from cacheenv.sim.cache.radix import lock, match, obtainable_pages, peek, unlock
+from cacheenv.sim.cache.pages import full_pages, reusable_pages
+from cacheenv.sim.cache.radix import forest_of, lock, match, obtainable_pages, peek, reserve_private, unlock
 from cacheenv.sim.core.jit import inner
-from cacheenv.sim.index.central import add_pages, make_room
+from cacheenv.sim.index.feed import add_pages, make_room
 from cacheenv.sim.network.links import new_flow, start_flow
-from cacheenv.sim.prefill.queue import reusable_pages, wake
-from cacheenv.sim.state.world import FLOW_PULL, FLOW_STORE_WRITE
+from cacheenv.sim.prefill.wake import wake
+from cacheenv.sim.requests import count_pull
+from cacheenv.sim.state.codes import FLOW_PULL, FLOW_STORE_WRITE
+from cacheenv.sim.state.ids import (
+    nic_of_holder,
+    prefill_nic,
+    prefill_of_holder,
+    store_nic,
+    store_tree,
+    tree_of,
+    tree_of_holder,
+)
 
 
 @inner
-def start_pull(w, index, instance, source):
-    """Fetches the prefix that `source` (an instance or the store) holds beyond the local one.
+def start_pull(w, index, holder):
+    """Fetches the prefix that `holder` has beyond the request's prefill instance.
 
-    Nothing is pulled when the source turns out to hold no more than `instance` does, or when the pages do not fit.
+    Nothing is pulled when the holder turns out to have no more than the instance, or when the pages do not fit.
     """
     request = w.request[index]
-    start = w.load[index].block_start
+    p = request.prefill_instance
+    forest, tree, source_tree = forest_of(w), tree_of(w, p), tree_of_holder(w, holder)
+    start = w.workload[index].block_start
     count = reusable_pages(w, index)
-    there, source_node = match(w.state, w.tree, w.node, w.table, w.blocks, source, start, count)
-    here, node = match(w.state, w.tree, w.node, w.table, w.blocks, instance, start, count)
+    there, source_node = match(forest, source_tree, start, count)
+    here, node = match(forest, tree, start, count)
     pages = there - here
     if pages <= 0:
         return
-    lock(w.tree, w.node, instance, node)
-    if not make_room(w, instance, pages):
-        unlock(w.tree, w.node, instance, node)
+    lock(forest, tree, node)
+    if not make_room(w, tree, pages):
+        unlock(forest, tree, node)
         return
-    w.tree[instance].private += pages
-    lock(w.tree, w.node, source, source_node)
-    nic = source if source < w.config[0].num_prefill else w.config[0].num_prefill + w.config[0].num_decode
+    reserve_private(forest, tree, pages)
+    lock(forest, source_tree, source_node)
     tokens = pages * w.config[0].page_tokens
-    flow = new_flow(w, FLOW_PULL, nic, instance, index, tokens, tokens * w.config[0].prefill_kv_bytes, pages)
-    w.flow[flow].source_node = source_node
-    w.flow[flow].sink_node = node
-    w.flow[flow].start = there
-    w.flow[flow].reserved_pages = pages
+    source, sink = nic_of_holder(w, holder), prefill_nic(w, p)
+    index_of_flow = new_flow(w, FLOW_PULL, source, sink, index, tokens, w.config[0].prefill_kv_bytes)
+    flow = w.flow[index_of_flow]
+    flow.source_tree = source_tree
+    flow.source_node = source_node
+    flow.sink_node = node
+    flow.path_pages = there
+    flow.reserved_pages = pages
     request.pulling = 1
-    start_flow(w, flow)
+    start_flow(w, index_of_flow)
 
 
 @inner
@@ -49,52 +64,58 @@ def pull_arrived(w, flow_index):
     """A pulled prefix is complete: it enters the tree (the copy stays), and the request may be batched."""
     flow = w.flow[flow_index]
     index = flow.request
-    instance = flow.sink
-    config = w.config[0]
-    source = flow.source if flow.source < config.num_prefill else config.num_prefill
-    start = w.load[index].block_start
-    w.tree[instance].private -= flow.reserved_pages
-    add_pages(w, instance, start, flow.start)
-    unlock(w.tree, w.node, instance, flow.sink_node)
-    unlock(w.tree, w.node, source, flow.source_node)
-    w.request[index].pulled_tokens += flow.tokens
+    p = w.request[index].prefill_instance
+    forest, tree = forest_of(w), tree_of(w, p)
+    reserve_private(forest, tree, -flow.reserved_pages)
+    flow.reserved_pages = 0
+    add_pages(w, tree, w.workload[index].block_start, flow.path_pages)
+    unlock(forest, tree, flow.sink_node)
+    unlock(forest, flow.source_tree, flow.source_node)
+    count_pull(w, index, flow.tokens)
     w.request[index].pulling = 0
-    wake(w, instance)
-    if source < config.num_prefill:
-        wake(w, source)
+    wake(w, p)
+    giver = prefill_of_holder(w, w.tree[flow.source_tree].holder)
+    if giver >= 0:
+        wake(w, giver)
 
 
 @inner
-def write_through(w, index, instance, full, node):
-    """Copies the pages that the store lacks to it; the source path stays locked meanwhile."""
+def write_through(w, index, node):
+    """Copies the computed pages that the store lacks to it; the path to `node` stays locked meanwhile."""
     config = w.config[0]
-    start = w.load[index].block_start
-    present = peek(w.tree, w.node, w.table, w.blocks, config.num_prefill, start, full)
-    pages = full - present
+    full = full_pages(w, index)
+    if not (config.store_enabled and config.write_through) or full == 0:
+        return
+    p = w.request[index].prefill_instance
+    forest = forest_of(w)
+    pages = full - peek(forest, store_tree(w), w.workload[index].block_start, full)
     if pages <= 0:
         return
-    lock(w.tree, w.node, instance, node)
+    lock(forest, tree_of(w, p), node)
     tokens = pages * config.page_tokens
-    sink = config.num_prefill + config.num_decode
-    flow = new_flow(w, FLOW_STORE_WRITE, instance, sink, index, tokens, tokens * config.prefill_kv_bytes, pages)
-    w.flow[flow].source_node = node
-    w.flow[flow].start = full
-    start_flow(w, flow)
+    source, sink = prefill_nic(w, p), store_nic(w)
+    index_of_flow = new_flow(w, FLOW_STORE_WRITE, source, sink, index, tokens, config.prefill_kv_bytes)
+    flow = w.flow[index_of_flow]
+    flow.source_tree = tree_of(w, p)
+    flow.source_node = node
+    flow.path_pages = full
+    flow.reserved_pages = 0
+    start_flow(w, index_of_flow)
 
 
 @inner
 def store_written(w, flow_index):
     """A write to the store is complete: the path enters its tree as far as it fits."""
     flow = w.flow[flow_index]
-    store = w.config[0].num_prefill
-    start = w.load[flow.request].block_start
-    full = flow.start
-    present, node = match(w.state, w.tree, w.node, w.table, w.blocks, store, start, full)
-    lock(w.tree, w.node, store, node)
-    added = min(full - present, obtainable_pages(w.tree, store))
+    forest, store = forest_of(w), store_tree(w)
+    start = w.workload[flow.request].block_start
+    full = flow.path_pages
+    present, node = match(forest, store, start, full)
+    lock(forest, store, node)
+    added = min(full - present, obtainable_pages(forest, store))
     if added > 0:
         make_room(w, store, added)
         add_pages(w, store, start, present + added)
-    unlock(w.tree, w.node, store, node)
-    unlock(w.tree, w.node, flow.source, flow.source_node)
-    wake(w, flow.source)
+    unlock(forest, store, node)
+    unlock(forest, flow.source_tree, flow.source_node)
+    wake(w, w.request[flow.request].prefill_instance)

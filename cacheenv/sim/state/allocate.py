@@ -2,278 +2,213 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cacheenv.sim.cache.radix import make_tree, table_add
-from cacheenv.sim.core.jit import jit
-from cacheenv.sim.decode.gaps import BINS
-from cacheenv.sim.state.world import (
-    BITS,
+from cacheenv.sim.state.columns import (
     CONFIG,
     DECODE,
     FLOW,
-    HEAP,
-    INDEX_EVENT,
+    HIT,
+    INSTANCE,
+    LOOKUP,
+    NEWS,
     NIC,
     NODE,
     PREFILL,
     REQUEST,
     SLOT,
     STATE,
+    TIMER,
     TREE,
     WORKLOAD,
-    World,
+    Table,
 )
+from cacheenv.sim.state.ids import CLUSTER_TIMERS
+from cacheenv.sim.state.world import WORKLOAD_TABLES, World
+
+#: Record table -> its columns.
+TABLES: dict[str, Table] = {
+    "config": CONFIG,
+    "state": STATE,
+    "workload": WORKLOAD,
+    "instance": INSTANCE,
+    "request": REQUEST,
+    "prefill": PREFILL,
+    "decode": DECODE,
+    "nic": NIC,
+    "flow": FLOW,
+    "heap": TIMER,
+    "tree": TREE,
+    "node": NODE,
+    "lookup": LOOKUP,
+    "hit": HIT,
+    "news": NEWS,
+    "slot": SLOT,
+}
+#: Plain array -> (type, value at the start of an episode).
+ARRAYS: dict[str, tuple[type[np.generic], int]] = {
+    "blocks": (np.int32, 0),
+    "mean_residual_tokens": (np.float64, 0),
+    "heap_position": (np.int64, -1),
+    "child_table": (np.int32, -1),
+    "holders": (np.int64, 0),
+    "remembered": (np.int64, 0),
+    "first_sent": (np.int32, -1),
+    "holder_mask": (np.int64, 0),
+    "batch_heap": (np.int32, 0),
+    "slot_gaps": (np.int32, 0),
+    "step_gaps": (np.int32, 0),
+    "queue_order": (np.int64, 0),
+    "policy_rng": (np.int64, 0),
+    "policy_params": (np.float64, 0),
+}
+#: Tables that doubling the pools makes longer.
+POOLS = ("flow", "heap", "heap_position", "node", "child_table", "news")
+#: What the start of an episode leaves as it is: the workload, pools that their rooms start
+#: (see `sim/episode.py`), and work space that is written before it is read.
+KEPT = {
+    *WORKLOAD_TABLES, "flow", "heap", "node", "news", "slot", "holder_mask", "batch_heap", "queue_order",
+    "policy_rng", "policy_params",
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Row counts of one world's tables."""
+    """Row counts of one world's tables; the defaults make the smallest world.
 
-    worlds: int
-    workloads: int
-    requests: int
-    block_entries: int
-    distinct_blocks: int
-    residual_entries: int
-    num_prefill: int
-    num_decode: int
-    max_batch: int
-    memory_enabled: bool
-    index_events: int
-    lpm_fallback: int
-    flows: int = 256
-    nodes: int = 4096
-    policy_params: int = 16
-    policy_parts: int = 4
+    Attributes:
+        worlds: Worlds that are stacked.
+        workloads: Different workloads among them.
+        requests: Requests of the longest workload.
+        block_entries: Page ids of all its prompts.
+        distinct_blocks: Different pages among them.
+        residual_entries: Length of the table of mean residual lengths.
+        num_prefill: P.
+        num_decode: D.
+        max_batch: Requests of a decode batch.
+        holder_words: int64 words of a holder bit set.
+        gap_bins: Bins of a histogram of gaps.
+        memory_enabled: Whether the router remembers what it sent.
+        news: Places of the ring of news for the index.
+        lpm_fallback: Longest queue that is put in lpm order.
+        flows: Pool of flows.
+        nodes: Pool of tree nodes.
+        policy_parts: Kinds of policy parts.
+        policy_params: Parameters and private state of the part with most of them.
+    """
+
+    worlds: int = 1
+    workloads: int = 1
+    requests: int = 1
+    block_entries: int = 1
+    distinct_blocks: int = 1
+    residual_entries: int = 1
+    num_prefill: int = 1
+    num_decode: int = 1
+    max_batch: int = 1
+    holder_words: int = 1
+    gap_bins: int = 1
+    memory_enabled: bool = False
+    news: int = 1
+    lpm_fallback: int = 1
+    flows: int = 1
+    nodes: int = 1
+    policy_parts: int = 1
+    policy_params: int = 1
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each table of one world."""
+        instances = self.num_prefill + self.num_decode
+        slots = self.num_decode * self.max_batch
+        remembered = self.distinct_blocks if self.memory_enabled else 1
+        timers = instances + CLUSTER_TIMERS + self.flows
+        return {
+            "config": (1,),
+            "state": (1,),
+            "workload": (self.requests,),
+            "blocks": (self.block_entries,),
+            "mean_residual_tokens": (self.residual_entries,),
+            "instance": (instances,),
+            "request": (self.requests,),
+            "prefill": (self.num_prefill,),
+            "decode": (self.num_decode,),
+            "nic": (instances + 1,),
+            "flow": (self.flows,),
+            "heap": (timers,),
+            "heap_position": (timers,),
+            "tree": (self.num_prefill + 1 + (self.num_prefill if self.memory_enabled else 0),),
+            "node": (self.nodes,),
+            "child_table": (child_table_size(self.nodes),),
+            "holders": (self.distinct_blocks, self.holder_words),
+            "remembered": (remembered, self.holder_words),
+            "first_sent": (remembered,),
+            "holder_mask": (self.holder_words,),
+            "lookup": (1,),
+            "hit": (self.num_prefill + 1,),
+            "news": (self.news,),
+            "slot": (slots,),
+            "batch_heap": (self.num_decode, self.max_batch),
+            "slot_gaps": (slots, self.gap_bins),
+            "step_gaps": (self.num_decode, self.gap_bins),
+            "queue_order": (self.lpm_fallback + 8,),
+            "policy_rng": (self.policy_parts, 4),
+            "policy_params": (self.policy_parts, self.policy_params),
+        }
 
 
-def table_size(nodes: int) -> int:
-    """Power of two that keeps the node hash table at most half full."""
+def child_table_size(nodes: int) -> int:
+    """Power of two that keeps the hash table of nodes at most half full."""
     return 1 << (2 * nodes - 1).bit_length()
 
 
 def allocate(sizes: Sizes) -> World:
     """Zeroed tables for `sizes.worlds` stacked worlds."""
-    n = sizes.worlds
-
-    # Plain arrays of records: rows have attribute access all the same, and slicing one costs a tenth of a recarray.
-    def table(rows: int, dtype: np.dtype, count: int = n) -> np.ndarray:
-        return np.zeros((count, rows), dtype)
-
-    holders = sizes.num_prefill + 1
-    words = -(-holders // BITS)
-    instances = sizes.num_prefill + sizes.num_decode
-    trees = sizes.num_prefill + 1 + (sizes.num_prefill if sizes.memory_enabled else 0)
-    slots = sizes.num_decode * sizes.max_batch
-    remembered = sizes.distinct_blocks if sizes.memory_enabled else 1
-    return World(
-        config=table(1, CONFIG),
-        state=table(1, STATE),
-        load=table(sizes.requests, WORKLOAD, sizes.workloads),
-        blocks=np.zeros((sizes.workloads, sizes.block_entries), np.int32),
-        residual=np.zeros((sizes.workloads, sizes.residual_entries)),
-        request=table(sizes.requests, REQUEST),
-        prefill=table(sizes.num_prefill, PREFILL),
-        decode=table(sizes.num_decode, DECODE),
-        nic=table(instances + 1, NIC),
-        flow=table(sizes.flows, FLOW),
-        heap=table(sizes.flows + instances, HEAP),
-        heap_position=np.zeros((n, sizes.flows + instances), np.int64),
-        tree=table(trees, TREE),
-        node=table(sizes.nodes, NODE),
-        table=np.zeros((n, table_size(sizes.nodes)), np.int32),
-        holders=np.zeros((n, sizes.distinct_blocks, words), np.int64),
-        memory=np.zeros((n, remembered, words), np.int64),
-        owner=np.zeros((n, remembered), np.int32),
-        mask=np.zeros((n, words), np.int64),
-        event=table(sizes.index_events, INDEX_EVENT),
-        slot=table(slots, SLOT),
-        batch=np.zeros((n, sizes.num_decode, sizes.max_batch), np.int32),
-        gaps=np.zeros((n, slots, BINS), np.int32),
-        step_gaps=np.zeros((n, sizes.num_decode, BINS), np.int32),
-        scratch=np.zeros((n, sizes.lpm_fallback + 8), np.int64),
-        policy_rng=np.zeros((n, sizes.policy_parts, 4), np.int64),
-        policy_params=np.zeros((n, sizes.policy_parts, sizes.policy_params)),
-    )
+    arrays = {}
+    for name, shape in sizes.shapes().items():
+        count = sizes.workloads if name in WORKLOAD_TABLES else sizes.worlds
+        # Plain arrays of records: rows have attribute access all the same, and slicing one costs a tenth of a recarray.
+        dtype = TABLES[name].dtype if name in TABLES else ARRAYS[name][0]
+        arrays[name] = np.zeros((count, *shape), dtype)
+    return World(**arrays)
 
 
-@jit
-def clear_world(w):
-    """Prepares a world for an episode: empty queues, caches and links; `config` and instance constants are kept."""
-    config = w.config[0]
-    state = w.state[0]
-    state.now_s = 0.0
-    state.next_tick_s = config.period_s
-    state.integral_s = 0.0
-    state.next_arrival = 0
-    state.deciding = -1
-    state.unfinished = config.num_requests
-    state.in_system = 0
-    state.counted_in_system = 0
-    state.tick_open = 0
-    state.tick_number = 0
-    state.heap_size = 0
-    state.flow_number = 0
-    state.event_head = 0
-    state.event_count = 0
-    state.met = 0
-    state.violated = 0
-    state.rejected = 0
-    state.routed = 0
-    state.decisions = 0
-    state.invalid = 0
-    state.moves = 0
-    if state.top_bin > 0:  # rows of requests that were running when the last episode was cut
-        for i in range(w.slot.shape[0]):
-            if w.slot[i].request >= 0:
-                w.gaps[i, :] = 0
-    state.low_bin = BINS
-    state.top_bin = -1
-    w.heap_position[:] = -1
-    w.table[:] = -1
-    w.holders[:] = 0
-    w.memory[:] = 0
-    w.owner[:] = -1
-    w.step_gaps[:] = 0
-    flows = w.flow.shape[0]
-    for i in range(flows):
-        w.flow[i].phase = 0
-        w.flow[i].next = i + 1 if i + 1 < flows else -1
-    state.free_flow = 0
-    state.free_flows = flows
-    nodes = w.node.shape[0]
-    for i in range(nodes):
-        w.node[i].used = 0
-        w.node[i].newer = i + 1 if i + 1 < nodes else -1
-    state.free_node = 0
-    state.free_nodes = nodes
-    slots = w.slot.shape[0]
-    for i in range(slots):
-        w.slot[i].request = -1
-        w.slot[i].next = i + 1 if i + 1 < slots else -1
-    state.free_slot = 0
-    for i in range(w.nic.shape[0]):
-        nic = w.nic[i]
-        nic.out = 0
-        nic.in_ = 0
-        nic.first_out = -1
-        nic.first_in = -1
-        nic.bytes_out = 0.0
-        nic.bytes_in = 0.0
-    for i in range(w.tree.shape[0]):
-        make_tree(w.state, w.tree, w.node, i, w.tree[i].capacity)
-    for i in range(config.num_prefill):
-        _clear_prefill(w.prefill[i])
-    for d in range(config.num_decode):
-        _clear_decode(w.decode[d])
+def reset_tables(world: World, start: Mapping[str, np.ndarray]) -> None:
+    """Puts the tables of a world to their start values; :func:`cacheenv.sim.episode.start_episode` does the rest.
+
+    Args:
+        world: The world; of its histograms of slots only rows that were in use are not 0.
+        start: Tables with constant columns, as they start.
+    """
+    busy = world.slot["request"] >= 0 if world.state[0].top_bin > 0 else ()
+    for name, table in zip(World._fields, world, strict=True):
+        if name in start:
+            table[...] = start[name]
+        elif name == "slot_gaps":
+            table[busy] = 0
+        elif name not in KEPT:
+            table[...] = start_of(name)
 
 
-@jit
-def _clear_prefill(row):
-    row.queue_s = 0.0
-    row.chunk_left_s = 0.0
-    row.busy_s = 0.0
-    row.queued = 0
-    row.queued_tokens = 0
-    row.inflight = 0
-    row.inflight_tokens = 0
-    row.inflight_new_tokens = 0
-    row.dispatched = 0
-    row.tokens = 0
-    row.head = -1
-    row.tail = -1
-    row.batch_head = -1
-    row.batch_size = 0
-    row.chunked = -1
-    row.busy = 0
+def start_of(name: str) -> Any:
+    """The value of a row of a table at the start of an episode."""
+    return TABLES[name].start[0] if name in TABLES else ARRAYS[name][1]
 
 
-@jit
-def _clear_decode(row):
-    row.pending_stall_s = 0.0
-    row.stall_s = 0.0
-    row.busy_s = 0.0
-    row.step = 0
-    row.planned = 0
-    row.batch = 0
-    row.kv = 0
-    row.reserved = 0
-    row.pending = 0
-    row.pending_tokens = 0
-    row.waiting = 0
-    row.preempted = 0
-    row.inflight = 0
-    row.dispatched = 0
-    row.preemptions = 0
-    row.tokens = 0
-    row.head = -1
-    row.tail = -1
-    row.preempted_head = -1
-    row.preempted_tail = -1
-    row.outgoing = -1
-    row.incoming = -1
-    row.arrived = -1
-    row.joined_head = -1
-
-
-@jit
-def _adopt_rows(w, old_flows, old_nodes):
-    """Chains the rows that growth has added into the free lists and rebuilds the node hash table."""
-    state = w.state[0]
-    for i in range(old_flows, w.flow.shape[0]):
-        w.flow[i].phase = 0
-        w.flow[i].next = state.free_flow
-        state.free_flow = i
-    state.free_flows += w.flow.shape[0] - old_flows
-    for i in range(old_nodes, w.node.shape[0]):
-        w.node[i].used = 0
-        w.node[i].newer = state.free_node
-        state.free_node = i
-    state.free_nodes += w.node.shape[0] - old_nodes
-    for i in range(old_nodes):
-        if w.node[i].used and w.node[i].parent >= 0:
-            table_add(w.node, w.table, w.blocks, i)
-
-
-def _longer(array: Any, length: int, fill: int = 0) -> Any:
+def _longer(array: Any, length: int, fill: Any) -> Any:
     """A copy of a stacked table with more rows."""
-    grown = np.full((array.shape[0], length, *array.shape[2:]), fill, array.dtype) if fill else np.zeros(
-        (array.shape[0], length, *array.shape[2:]), array.dtype
-    )  # fmt: skip
+    grown = np.empty((array.shape[0], length, *array.shape[2:]), array.dtype)
     grown[:, : array.shape[1]] = array
+    grown[:, array.shape[1] :] = fill
     return grown
 
 
-def grow(worlds: World, workload_of: np.ndarray) -> World:
-    """Doubles the pools of flows, tree nodes and index events of all worlds, keeping their state."""
-    old_flows, old_nodes = worlds.flow.shape[1], worlds.node.shape[1]
-    instances = worlds.heap.shape[1] - old_flows
-    flows, nodes = 2 * old_flows, 2 * old_nodes
-    events = worlds.event.shape[1]
-    ring = worlds.event
-    if events > 1:
-        ring = _longer(worlds.event, 2 * events)
-        for n in range(ring.shape[0]):  # the ring starts again at row 0
-            head = int(worlds.state[n, 0].event_head)
-            ring[n, :events] = np.roll(worlds.event[n], -head)
-            worlds.state[n, 0].event_head = 0
-    grown = worlds._replace(
-        flow=_longer(worlds.flow, flows),
-        heap=_longer(worlds.heap, flows + instances),
-        heap_position=_longer(worlds.heap_position, flows + instances, -1),
-        node=_longer(worlds.node, nodes),
-        table=np.full((worlds.table.shape[0], table_size(nodes)), -1, np.int32),
-        event=ring,
-    )
-    for n in range(worlds.state.shape[0]):
-        which = workload_of[n]
-        one = World(*(
-            array[which] if name in ("load", "blocks", "residual") else array[n]
-            for name, array in zip(World._fields, grown, strict=True)
-        ))  # fmt: skip
-        _adopt_rows(one, old_flows, old_nodes)
-    return grown
+def lengthen(worlds: World, lengths: dict[str, int]) -> World:
+    """Copies of the named tables with more rows, which start as those of an episode; the others are kept."""
+    changed: dict[str, Any] = {
+        name: _longer(getattr(worlds, name), length, start_of(name)) for name, length in lengths.items()
+    }
+    return worlds._replace(**changed)

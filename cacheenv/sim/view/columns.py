@@ -9,19 +9,28 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba.extending import overload
 
-DECISION_NONE = 0
-DECISION_ROUTE = 1
-DECISION_MIGRATE = 2
+from cacheenv.sim.state.codes import DECISION_MIGRATE, DECISION_NONE, DECISION_ROUTE, ROLE_PRE_PREFILL, ROLE_PREFILL
+from cacheenv.sim.state.columns import record
 
-ROLE_PREFILL = 0
-ROLE_PRE_PREFILL = 1
-
-
-def record(fields: list[tuple[str, str]]) -> np.dtype:
-    """A record dtype whose rows have attribute access in NumPy as well as in Numba."""
-    return np.dtype((np.record, fields))
-
+__all__ = [
+    "CANDIDATE_VIEW",
+    "CLUSTER_VIEW",
+    "DECISION_MIGRATE",
+    "DECISION_NONE",
+    "DECISION_ROUTE",
+    "DECODE_VIEW",
+    "PREFILL_VIEW",
+    "REQUEST_VIEW",
+    "ROLE_PREFILL",
+    "ROLE_PRE_PREFILL",
+    "RUNNING_VIEW",
+    "View",
+    "allocate_view",
+    "record",
+    "view_at",
+]
 
 CLUSTER_VIEW = record(
     [
@@ -185,3 +194,16 @@ def allocate_view(worlds: int, num_prefill: int, num_decode: int, num_candidates
         table(num_decode * num_candidates, CANDIDATE_VIEW),
         table(max_running, RUNNING_VIEW),
     )
+
+
+def view_at(views, index):  # type: ignore[no-untyped-def]
+    """View `index` of the stacked tables, without copying."""
+    return View(*(table[index] for table in views))
+
+
+@overload(view_at)
+def _view_at(views, index):  # type: ignore[no-untyped-def]
+    rows = ", ".join(f"views.{name}[index]" for name in View._fields)
+    scope = {"View": View}
+    exec(f"def one_view(views, index):\n    return View({rows})\n", scope)
+    return scope["one_view"]

@@ -17,7 +17,7 @@ import math
 
 from cacheenv.sim.core.jit import inner, jit
 from cacheenv.sim.core.rng import hashed_normal
-from cacheenv.sim.state.world import PREDICT_NONE, PREDICT_ORACLE
+from cacheenv.sim.state.codes import PREDICT_NONE, PREDICT_ORACLE
 
 REFRESH_TOKENS = 20
 KNOT_REFRESHES = 10
@@ -41,10 +41,10 @@ def predicted_remaining(w, index, generated):
     config = w.config[0]
     refresh = generated // REFRESH_TOKENS
     since = generated - refresh * REFRESH_TOKENS
-    true_left = w.load[index].output_tokens - refresh * REFRESH_TOKENS
+    true_left = w.workload[index].output_tokens - refresh * REFRESH_TOKENS
     if config.prediction == PREDICT_ORACLE:
         return max(1.0, float(true_left - since))
-    mean_left = w.residual[min(refresh, w.residual.shape[0] - 1)]
+    mean_left = w.mean_residual_tokens[min(refresh, w.mean_residual_tokens.shape[0] - 1)]
     if config.prediction == PREDICT_NONE:
         return max(1.0, mean_left - since)
     decay = math.exp(-refresh * REFRESH_TOKENS / config.prediction_tau)

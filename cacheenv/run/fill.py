@@ -1,0 +1,165 @@
+"""From a scenario and its cluster's numbers to the tables with which every episode starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cacheenv.scenario import Scenario
+from cacheenv.scenario.resolve import ClusterSpec
+from cacheenv.sim.index.central import BITS
+from cacheenv.sim.state.codes import (
+    CANDIDATE_ORDERS,
+    PREDICT_NOISY,
+    PREDICT_NONE,
+    PREDICT_ORACLE,
+    PREEMPTIONS,
+    QUEUES,
+)
+from cacheenv.sim.state.columns import CONFIG, DECODE, INSTANCE, NIC, PREFILL, TREE, Table
+from cacheenv.sim.state.world import World
+from cacheenv.workload import Workload
+
+#: Kind of predictor -> (a0, s0, s_inf) of `sim/compute/prediction.py`.
+NOISE = {"star": (0.14, 0.4, 0.03), "weak": (0.05, 0.6, 0.03)}
+TAU_SHARE = {"star": 0.6, "weak": 2.0}  # of the mean output length, where tau_tokens is not given
+
+
+#: Coefficients that specifications and the table of instances have under the same name.
+COEFFICIENTS = (
+    "prefill_a_s", "prefill_b_s", "prefill_c_s", "n_tile", "decode_d_s", "decode_e_s", "decode_f_s",
+)  # fmt: skip
+
+
+def pool_margin(scenario: Scenario) -> int:
+    """Most pool rows that one event may take: a batch of requests, or the queue that lpm matches."""
+    prefill = scenario.cluster.prefill
+    queue = prefill.lpm_fallback if prefill.queue == "lpm" else 0
+    return 2 * prefill.max_batch_requests + queue + 8
+
+
+def start_tables(scenario: Scenario, spec: ClusterSpec, *, ticks: bool, needs_running: bool) -> dict[str, np.ndarray]:
+    """The tables with constant columns as an episode starts with them: name -> rows, see :class:`World`.
+
+    Args:
+        scenario: Settings.
+        spec: Machines.
+        ticks: Whether rescheduling ticks are decisions.
+        needs_running: Whether the view lists the running requests at arrivals too.
+    """
+    config = CONFIG.start.copy()
+    for name, value in _settings(scenario, spec).items():
+        config[name] = value
+    config["ticks"], config["needs_running"] = ticks, needs_running
+    return {"config": config, **_machines(spec, scenario.cluster.page_tokens, scenario.cluster.index.memory_tokens)}
+
+
+def fill_episode(world: World, scenario: Scenario, workload: Workload, prediction_seed: int) -> None:
+    """Fills the settings that depend on the episode."""
+    world.config["num_requests"] = len(workload)
+    world.config["prediction_seed"] = prediction_seed
+    kind = scenario.prediction.kind
+    if kind in NOISE:
+        tau = scenario.prediction.tau_tokens
+        if tau is None:
+            tau = TAU_SHARE[kind] * float(workload.mean_residual_tokens[0])
+        world.config["prediction_tau"] = tau
+
+
+def holder_words(spec: ClusterSpec) -> int:
+    """int64 words of a bit set over the prefill instances and the store."""
+    return -(-(len(spec.prefill) + 1) // BITS)
+
+
+def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
+    cluster = scenario.cluster
+    return {
+        "num_prefill": len(spec.prefill),
+        "num_decode": len(spec.decode),
+        "page_tokens": cluster.page_tokens,
+        "holder_words": holder_words(spec),
+        "layers": cluster.network.layers,
+        "overlap": cluster.network.overlap,
+        "peer_pulls": cluster.network.peer_pulls,
+        "store_enabled": spec.store.capacity_tokens >= cluster.page_tokens,
+        "write_through": cluster.store.write_through,
+        "memory_enabled": cluster.index.memory_tokens > 0,
+        "candidates": scenario.reschedule.candidates,
+        "candidate_order": CANDIDATE_ORDERS.index(scenario.reschedule.candidate_order),
+        "max_batch": cluster.decode.max_batch,
+        "reserve_tokens": cluster.decode.reserve_tokens,
+        "preemption": PREEMPTIONS.index(cluster.decode.preemption),
+        "warmup_requests": scenario.warmup_requests,
+        "allow_reject": scenario.admission.allow_reject,
+        "batch_margin": pool_margin(scenario),
+        "queue": QUEUES.index(cluster.prefill.queue),
+        "lpm_fallback": cluster.prefill.lpm_fallback,
+        "lpm_check_tokens": cluster.prefill.lpm_check_tokens,
+        "lpm_defer_tokens": cluster.prefill.lpm_defer_tokens,
+        "batch_tokens": cluster.prefill.batch_tokens,
+        "chunk_tokens": cluster.prefill.chunk_tokens,
+        "max_batch_requests": cluster.prefill.max_batch_requests,
+        "prefill_kv_bytes": spec.prefill_kv_bytes,
+        "decode_kv_bytes": spec.decode_kv_bytes,
+        "setup_s": spec.setup_s,
+        "per_block_s": cluster.network.per_block_s,
+        "index_delay_s": cluster.index.delay_s,
+        "response_overhead_s": cluster.response_overhead_s,
+        "period_s": scenario.reschedule.period_s,
+        "stall_s": scenario.reschedule.stall_s,
+        "join_stall_s": cluster.decode.join_stall_s,
+        "swap_bytes_per_s": cluster.decode.swap_gbytes_per_s * 1e9,
+        "slo_ttft_s": _limit(scenario.slo.ttft_s),
+        "slo_tpot_s": _limit(scenario.slo.tpot_s),
+        "slo_tbt_tail_s": _limit(scenario.slo.tbt_tail_s),
+        "slo_e2e_s": _limit(scenario.slo.e2e_s),
+        "horizon_s": _limit(scenario.horizon_s),
+        **_prediction(scenario.prediction.kind),
+    }
+
+
+def _prediction(kind: str) -> dict[str, Any]:
+    if kind in NOISE:
+        a0, s0, s_inf = NOISE[kind]
+        errors = {"prediction_a0": a0, "prediction_s0": s0, "prediction_s_inf": s_inf}
+        return {"prediction": PREDICT_NOISY, **errors}
+    return {"prediction": PREDICT_ORACLE if kind == "oracle" else PREDICT_NONE, "prediction_tau": 1.0}
+
+
+def _rows(table: Table, count: int) -> np.ndarray:
+    return np.repeat(table.start, count)
+
+
+def _machines(spec: ClusterSpec, page_tokens: int, memory_tokens: int) -> dict[str, np.ndarray]:
+    """Coordinates and coefficients of the instances, capacities of trees and links; see `sim/state/ids.py`."""
+    prefills, decodes = len(spec.prefill), len(spec.decode)
+    own = np.arange(prefills + decodes)
+    instance, nic = _rows(INSTANCE, prefills + decodes), _rows(NIC, prefills + decodes + 1)
+    prefill, decode = _rows(PREFILL, prefills), _rows(DECODE, decodes)
+    prefill["instance"], decode["instance"] = own[:prefills], own[prefills:]
+    instance["prefill"][:prefills], instance["decode"][prefills:] = own[:prefills], np.arange(decodes)
+    instance["nic"], instance["tree"][:prefills] = own, own[:prefills]
+    memories = prefills if memory_tokens > 0 else 0
+    instance["memory_tree"][:memories] = prefills + 1 + np.arange(memories)
+    tree = _rows(TREE, prefills + 1 + memories)
+    tree["holder"][: prefills + 1] = np.arange(prefills + 1)
+    tree["capacity_pages"][prefills] = spec.store.capacity_tokens // page_tokens
+    tree["capacity_pages"][prefills + 1 :] = memory_tokens // page_tokens
+    nic["bytes_per_s"][-1] = spec.store.nic_bytes_per_s
+    for row, parts in enumerate((*spec.prefill, *spec.decode)):
+        nic[row]["bytes_per_s"] = parts.nic_bytes_per_s
+        for name in COEFFICIENTS:
+            if hasattr(parts, name):
+                instance[row][name] = getattr(parts, name)
+    for p, machine in enumerate(spec.prefill):
+        instance[p]["prefill_floor_s"] = machine.min_prefill_s
+        instance[p]["role"] = machine.role
+        tree[p]["capacity_pages"] = machine.cache_tokens // page_tokens
+    for d, goal in enumerate(spec.decode):
+        instance[prefills + d]["kv_capacity_tokens"] = goal.kv_tokens
+    return {"instance": instance, "nic": nic, "tree": tree, "prefill": prefill, "decode": decode}
+
+
+def _limit(value: float | None) -> float:
+    return float("inf") if value is None else float(value)

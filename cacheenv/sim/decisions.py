@@ -1,0 +1,177 @@
+"""Decisions: what leads to one, and what becomes of it."""
+
+from __future__ import annotations
+
+from cacheenv.sim.actions import (
+    fallback_route,
+    move_is_legal,
+    move_parts,
+    reject_number,
+    route_is_legal,
+    route_parts,
+    stay_number,
+)
+from cacheenv.sim.cache.pages import pages_of
+from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.timers import clear_timer, is_armed, set_timer
+from cacheenv.sim.decode.migration import start_migration
+from cacheenv.sim.index.hits import available_pages, look_up
+from cacheenv.sim.index.router_memory import recall, remember
+from cacheenv.sim.prefill.queue import enqueue
+from cacheenv.sim.prefill.transfers import start_pull
+from cacheenv.sim.prefill.wake import wake
+from cacheenv.sim.requests import arrive, assign_decode, assign_prefill, decide, reject, turn_away
+from cacheenv.sim.state.codes import EVENT_ARRIVAL, EVENT_TICK, NONE
+from cacheenv.sim.state.ids import TIMER_ARRIVAL, TIMER_TICK, cluster_timer, decode_instance, tree_of
+from cacheenv.sim.view.fill import fill_migrate_view, fill_route_view
+
+# -- arrivals --------------------------------------------------------------------------------------------------------
+
+
+@inner
+def expect_arrival(w):
+    """Arms the timer for the next request of the workload, if there is one."""
+    index = w.state[0].next_arrival
+    timer = cluster_timer(w, TIMER_ARRIVAL)
+    if index < w.config[0].num_requests:
+        set_timer(w, timer, w.workload[index].arrival_s, EVENT_ARRIVAL, 0)
+    else:
+        clear_timer(w, timer)
+
+
+@inner
+def open_arrival(w, view):
+    """The next request arrives: fills the view for its route; False when it fits nowhere and needs no decision."""
+    state = w.state[0]
+    index = state.next_arrival
+    state.next_arrival += 1
+    state.deciding = index
+    expect_arrival(w)
+    arrive(w, index)
+    if not (_some_prefill_fits(w, index) and _some_decode_fits(w, index)):
+        turn_away(w, index)
+        return False
+    look_up(w, index)
+    recall(w, index)
+    fill_route_view(w, view, index)
+    return True
+
+
+@inner
+def _some_prefill_fits(w, index):
+    pages = pages_of(w, w.request[index].prompt_tokens)
+    for p in range(w.prefill.shape[0]):
+        if pages <= w.tree[tree_of(w, p)].capacity_pages:
+            return True
+    return False
+
+
+@inner
+def _some_decode_fits(w, index):
+    request = w.request[index]
+    for d in range(w.decode.shape[0]):
+        if request.prompt_tokens + request.output_tokens <= w.instance[decode_instance(w, d)].kv_capacity_tokens:
+            return True
+    return False
+
+
+@inner
+def apply_route(w, view, action):
+    """Routes or rejects the request that arrived. Returns False when the action was illegal and fell back.
+
+    What the index said of the prompt still stands in `lookup` and `hit`.
+    """
+    config = w.config[0]
+    state = w.state[0]
+    index = state.deciding
+    state.decisions += 1
+    legal = route_is_legal(view, action)
+    if not legal:
+        state.invalid += 1
+        action = fallback_route(view)
+    decide(w, index, available_pages(w, index) * config.page_tokens)
+    if action == reject_number(config.num_prefill, config.num_decode):
+        reject(w, index)
+        return legal
+    state.routed += 1
+    p, d, pull = route_parts(action, config.num_decode)
+    hit_pages = w.lookup[0].best_pages if pull else w.hit[p].pages
+    assign_decode(w, index, d)
+    assign_prefill(w, index, p, hit_pages * config.page_tokens)
+    if config.memory_enabled:
+        remember(w, p, index)
+    if pull:
+        start_pull(w, index, w.lookup[0].best_holder)
+    enqueue(w, index)
+    wake(w, p)
+    return legal
+
+
+# -- rescheduling ticks ----------------------------------------------------------------------------------------------
+
+
+@inner
+def expect_tick(w):
+    """Arms the timer for the next rescheduling tick, where ticks are decisions."""
+    if w.config[0].ticks:
+        next_s = (w.state[0].tick_number + 1) * w.config[0].period_s
+        set_timer(w, cluster_timer(w, TIMER_TICK), next_s, EVENT_TICK, 0)
+
+
+@inner
+def forget_tick(w):
+    """No tick comes any more: nothing is left that could be moved."""
+    clear_timer(w, cluster_timer(w, TIMER_TICK))
+
+
+@inner
+def only_tick_left(w):
+    """Whether no event but a tick is to come."""
+    return w.state[0].heap_size == (1 if is_armed(w, cluster_timer(w, TIMER_TICK)) else 0)
+
+
+@inner
+def open_tick(w):
+    """A tick has come; its decisions repeat until one of them stays."""
+    w.state[0].tick_number += 1
+    w.state[0].tick_open = 1
+    expect_tick(w)
+
+
+@inner
+def next_move(w, view):
+    """Fills the view for the open tick's next decision; False, and the tick is over, when no move is legal."""
+    if fill_migrate_view(w, view):
+        return True
+    w.state[0].tick_open = 0
+    return False
+
+
+@inner
+def apply_move(w, view, action):
+    """Starts a migration, or ends the tick's decisions (stay). Returns False when the action was illegal."""
+    config = w.config[0]
+    state = w.state[0]
+    state.decisions += 1
+    stay = stay_number(config.num_decode, config.candidates)
+    if 0 <= action < stay:
+        row, target = move_parts(action, config.num_decode)
+        if move_is_legal(view, row, target):
+            start_migration(w, view.candidate[row].request, target)
+            return True
+    state.tick_open = 0
+    if action == stay:
+        return True
+    state.invalid += 1
+    return False
+
+
+# -- an episode ------------------------------------------------------------------------------------------------------
+
+
+@inner
+def expect_first(w):
+    """The timers that an episode starts with."""
+    w.state[0].deciding = NONE
+    expect_arrival(w)
+    expect_tick(w)

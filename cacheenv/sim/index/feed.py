@@ -1,0 +1,31 @@
+"""Making room in a holder's cache and filling it; the index is fed with both."""
+
+from __future__ import annotations
+
+from cacheenv.sim.cache.eviction import evict_run
+from cacheenv.sim.cache.radix import forest_of, free_pages, insert, obtainable_pages
+from cacheenv.sim.core.jit import inner
+from cacheenv.sim.index.central import publish
+
+
+@inner
+def make_room(w, tree_index, pages):
+    """Evicts until `pages` pages are free in the tree; False (and nothing evicted) when that cannot be."""
+    forest = forest_of(w)
+    if obtainable_pages(forest, tree_index) < pages:
+        return False
+    missing = pages - free_pages(forest, tree_index)
+    row = w.tree[tree_index]
+    while missing > 0:
+        taken = evict_run(forest, tree_index, missing)
+        publish(w, row.holder, row.run_start, taken, 0)
+        missing -= taken
+    return True
+
+
+@inner
+def add_pages(w, tree_index, start, count):
+    """Inserts a path of full pages and tells the index: (pages already present, deepest node)."""
+    present, leaf = insert(forest_of(w), tree_index, start, count)
+    publish(w, w.tree[tree_index].holder, start + present, count - present, 1)
+    return present, leaf

@@ -1,0 +1,89 @@
+"""Look-ups: how much of a prompt each holder has, by one pass over its pages.
+
+The answer stands in `lookup` and `hit` until the next look-up, for the view and for the decision's consequences.
+"""
+
+from __future__ import annotations
+
+from cacheenv.sim.cache.pages import reusable_pages
+from cacheenv.sim.cache.radix import forest_of, peek
+from cacheenv.sim.core.jit import inner
+from cacheenv.sim.index.central import BITS
+from cacheenv.sim.state.ids import store_holder, tree_of_holder
+
+
+@inner
+def look_up(w, index):
+    """Asks the index for a request's prompt: pages on every holder, and the best source to pull from.
+
+    The best holder has the longest hit; ties go to the store, then to the lowest instance.
+    """
+    config = w.config[0]
+    start, count = w.workload[index].block_start, reusable_pages(w, index)
+    holders = w.hit.shape[0]
+    for holder in range(holders):
+        w.hit[holder].pages = 0
+    words = config.holder_words
+    for word in range(words):
+        w.holder_mask[word] = (1 << min(BITS, holders - word * BITS)) - 1
+    depth = 0
+    while depth < count:
+        block = w.blocks[start + depth]
+        left = 0
+        for word in range(words):
+            kept = w.holder_mask[word] & w.holders[block, word]
+            if kept != w.holder_mask[word]:
+                _record(w, word, w.holder_mask[word] & ~kept, depth)
+                w.holder_mask[word] = kept
+            left |= kept
+        if left == 0:
+            break
+        depth += 1
+    for word in range(words):
+        _record(w, word, w.holder_mask[word], depth)
+    _choose_source(w, index)
+
+
+@inner
+def _record(w, word, bits, depth):
+    """Holders whose bits are set in `bits` have exactly the first `depth` pages."""
+    if depth == 0:
+        return
+    holder = word * BITS
+    while bits:
+        if bits & 1:
+            w.hit[holder].pages = depth
+        bits >>= 1
+        holder += 1
+
+
+@inner
+def _choose_source(w, index):
+    config = w.config[0]
+    best, holder = 0, -1
+    if config.peer_pulls:
+        for p in range(w.prefill.shape[0]):
+            if w.hit[p].pages > best:
+                best, holder = w.hit[p].pages, p
+    store = store_holder(w)
+    if config.store_enabled and w.hit[store].pages >= best and w.hit[store].pages > 0:
+        best, holder = w.hit[store].pages, store
+    lookup = w.lookup[0]
+    lookup.request = index
+    lookup.best_pages = best
+    lookup.best_holder = holder
+
+
+@inner
+def available_pages(w, index):
+    """Longest prefix of the prompt looked up that is really cached anywhere at this moment."""
+    longest = 0
+    if w.config[0].index_delay_s <= 0.0:
+        for holder in range(w.hit.shape[0]):
+            longest = max(longest, w.hit[holder].pages)
+        return longest
+    start, count = w.workload[index].block_start, reusable_pages(w, index)
+    forest = forest_of(w)
+    for holder in range(w.hit.shape[0] - 1 + w.config[0].store_enabled):
+        longest = max(longest, peek(forest, tree_of_holder(w, holder), start, count))
+    return longest

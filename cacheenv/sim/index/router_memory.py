@@ -1,0 +1,72 @@
+"""The router's own memory of what it sent where: a tree of bounded size for each prefill instance.
+
+Caches do not feed it, so evictions in the engines go unnoticed (SGLang's gateway works this way).
+"""
+
+from __future__ import annotations
+
+from cacheenv.sim.cache.eviction import evict_run
+from cacheenv.sim.cache.pages import full_pages
+from cacheenv.sim.cache.radix import forest_of, free_pages, insert
+from cacheenv.sim.core.jit import inner
+from cacheenv.sim.index.central import BITS
+from cacheenv.sim.state.codes import NONE
+from cacheenv.sim.state.ids import memory_tree
+
+
+@inner
+def _is_remembered(w, block):
+    for word in range(w.remembered.shape[1]):
+        if w.remembered[block, word]:
+            return True
+    return False
+
+
+@inner
+def remember(w, p, index):
+    """The request's prompt is sent to prefill part `p`; the oldest tails beyond the limit are forgotten."""
+    tree_index = memory_tree(w, p)
+    start = w.workload[index].block_start
+    word = p // BITS
+    bit = 1 << (p % BITS)
+    count = min(full_pages(w, index), w.tree[tree_index].capacity_pages)
+    forest = forest_of(w)
+    present, _ = insert(forest, tree_index, start, count)
+    for at in range(start + present, start + count):
+        block = w.blocks[at]
+        if not _is_remembered(w, block):
+            w.first_sent[block] = p
+        w.remembered[block, word] |= bit
+    while free_pages(forest, tree_index) < 0:
+        taken = evict_run(forest, tree_index, -free_pages(forest, tree_index))
+        first = w.tree[tree_index].run_start
+        for at in range(first, first + taken):
+            w.remembered[w.blocks[at], word] &= ~bit
+
+
+@inner
+def recall(w, index):
+    """What the router remembers of a request's prompt: pages on every instance, the longest and its owner.
+
+    The owner is the instance whose dispatch first created the deepest remembered page, if that instance still
+    remembers it, else the lowest that does (the gateway's "last tenant, otherwise the first").
+    """
+    lookup = w.lookup[0]
+    deepest, owner = 0, NONE
+    if w.config[0].memory_enabled:
+        start, count = w.workload[index].block_start, full_pages(w, index)
+        for p in range(w.prefill.shape[0]):
+            word = p // BITS
+            bit = 1 << (p % BITS)
+            depth = 0
+            while depth < count and w.remembered[w.blocks[start + depth], word] & bit:
+                depth += 1
+            w.hit[p].memory_pages = depth
+            if depth > deepest:
+                deepest, owner = depth, p
+        if deepest > 0:
+            creator = w.first_sent[w.blocks[start + deepest - 1]]
+            if creator >= 0 and w.hit[creator].memory_pages == deepest:
+                owner = creator
+    lookup.memory_pages = deepest
+    lookup.memory_instance = owner

@@ -1,0 +1,45 @@
+"""What the numbers in the tables stand for. Each code is written here and nowhere else.
+
+Where a scenario names a choice, the tuple of names stands beside its codes, in their order.
+"""
+
+from __future__ import annotations
+
+NONE = -1
+
+# Event kinds: at equal times the smaller kind comes first, then the smaller id.
+EVENT_FLOW, EVENT_PREFILL_END, EVENT_DECODE, EVENT_INDEX, EVENT_ARRIVAL, EVENT_PREFILL_START, EVENT_TICK = range(7)
+
+# Request states, in the order in which a request passes through them.
+FUTURE, QUEUED, PREFILLING, HANDOVER, WAITING, RUNNING, PREEMPTED, MOVING, DONE = range(9)
+
+# Outcomes of a request.
+UNFINISHED, COMPLETED, REJECTED, TOO_LARGE = range(4)
+
+# Migration progress of a request.
+MOVE_NONE, MOVE_COPYING, MOVE_COPIED, MOVE_DELTA, MOVE_ARRIVED = range(5)
+
+# Flow kinds and phases.
+FLOW_PULL, FLOW_HANDOVER, FLOW_STORE_WRITE, FLOW_MIGRATE, FLOW_DELTA = range(5)
+PHASE_FREE, PHASE_WAIT, PHASE_MAIN, PHASE_GATED, PHASE_LAST, PHASE_LATENCY = range(6)
+
+# What the event loop stops for: a decision, or one of these.
+DECISION_NONE, DECISION_ROUTE, DECISION_MIGRATE, STOP_HORIZON, STOP_GROW = range(5)
+STOP_DONE = DECISION_NONE
+
+# Roles of prefill instances.
+ROLE_PREFILL, ROLE_PRE_PREFILL = range(2)
+
+# Kinds of rows in a run's totals.
+KIND_PREFILL, KIND_DECODE, KIND_STORE = range(3)
+
+QUEUES = ("fcfs", "lpm")
+QUEUE_FCFS, QUEUE_LPM = range(2)
+
+PREEMPTIONS = ("recompute", "swap")
+PREEMPT_RECOMPUTE, PREEMPT_SWAP = range(2)
+
+CANDIDATE_ORDERS = ("remaining_per_kv", "shortest_kv")
+ORDER_REMAINING_PER_KV, ORDER_SHORTEST_KV = range(2)
+
+PREDICT_ORACLE, PREDICT_NOISY, PREDICT_NONE = range(3)

@@ -1,0 +1,306 @@
+"""The columns of the simulator's tables: type, unit, start value, and the one room that writes each.
+
+A table is written as lines `type name name ...  # remark` under headings `[room]`. The room is the module below
+`cacheenv.sim` that may write the columns that follow; everybody may read them. `[constant]` columns are filled before
+an episode from the scenario. `name=-1` gives the value at the start of an episode, 0 where there is none. Names end in
+their unit (`_s`, `_tokens`, `_pages`, `_bytes`); a name without one counts requests, or is a row number or a code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+CONSTANT = "constant"
+
+
+def record(fields: list[tuple[str, str]]) -> np.dtype:
+    """A record dtype whose rows have attribute access in NumPy as well as in Numba."""
+    return np.dtype((np.record, fields))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of one table.
+
+    Attributes:
+        dtype: Record dtype of a row.
+        owners: Column -> room that writes it.
+        start: One row with the values at the start of an episode, shape (1,).
+    """
+
+    dtype: np.dtype
+    owners: dict[str, str]
+    start: np.ndarray
+
+
+def columns(text: str) -> Table:
+    """A table from its description; see the module's docstring."""
+    fields, owners, starts, room = [], {}, {}, ""
+    for line in text.strip().splitlines():
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        if words[0].startswith("["):
+            room = words[0].strip("[]")
+            continue
+        for word in words[1:]:
+            name, _, value = word.partition("=")
+            fields.append((name, words[0]))
+            owners[name] = room
+            starts[name] = float(value or 0)
+    dtype = record(fields)
+    start = np.zeros(1, dtype)
+    for name, value in starts.items():
+        start[name] = value
+    return Table(dtype, owners, start)
+
+
+WORKLOAD = columns(
+    """
+    [constant]
+    f8 arrival_s
+    i8 prompt_tokens output_tokens
+    i8 block_start                       # offset of its first page id in `blocks`
+    i8 session
+    i4 namespace priority
+    """
+)
+
+CONFIG = columns(
+    """
+    [constant]
+    i8 num_prefill num_decode num_requests page_tokens layers
+    i8 holder_words                      # int64 words of a holder bit set
+    i8 overlap peer_pulls store_enabled write_through memory_enabled allow_reject  # 0 or 1
+    i8 candidates candidate_order max_batch reserve_tokens preemption
+    i8 prediction prediction_seed warmup_requests
+    i8 ticks                             # 1: rescheduling ticks are decisions
+    i8 needs_running                     # 1: list the running requests in the view at arrivals too
+    i8 batch_margin                      # pool rows that one event may take
+    i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens batch_tokens chunk_tokens max_batch_requests
+    f8 prefill_kv_bytes decode_kv_bytes  # a token, kv_copies included
+    f8 setup_s per_block_s index_delay_s response_overhead_s period_s stall_s join_stall_s swap_bytes_per_s
+    f8 prediction_a0 prediction_tau prediction_s0 prediction_s_inf
+    f8 slo_ttft_s slo_tpot_s slo_tbt_tail_s slo_e2e_s horizon_s
+    """
+)
+
+STATE = columns(
+    """
+    [events]
+    f8 now_s
+    f8 integral_s                        # integral over time of the counted requests in the system
+    [decisions]
+    i8 next_arrival                      # rows before it have arrived
+    i8 deciding=-1                       # request whose route is being decided
+    i8 tick_open tick_number             # a tick's decisions repeat until `stay`
+    i8 routed decisions invalid
+    [requests]
+    i8 unfinished in_system counted_in_system
+    i8 met violated rejected             # reward counters
+    [core.timers]
+    i8 heap_size
+    [network.links]
+    i8 flow_number free_flow free_flows  # next number; head and size of the free list
+    [cache.radix]
+    i8 free_node free_nodes
+    [decode.batch]
+    i8 free_slot
+    [index.central]
+    i8 news_head news_count              # ring of news on their way
+    [decode.gaps]
+    i8 low_bin top_bin                   # range of gap bins in use
+    """
+)
+
+INSTANCE = columns(
+    """
+    [constant]
+    i4 role
+    i4 prefill=-1 decode=-1              # its parts: rows in the tables of that name
+    i4 nic
+    i4 tree=-1 memory_tree=-1            # prefix cache; the router's memory of what it sent here
+    f8 prefill_a_s prefill_b_s prefill_c_s prefill_floor_s n_tile  # see compute/cost.py
+    f8 decode_d_s decode_e_s decode_f_s
+    i8 kv_capacity_tokens                # of its decode batch
+    """
+)
+
+REQUEST = columns(
+    """
+    [requests]
+    f8 arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s
+    f8 ttft_s tpot_s tbt_p99_s tbt_tail_s e2e_s
+    i8 prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens
+    i8 pulled_tokens migrated_tokens rework_tokens
+    i4 preemptions migrations prefill_instance=-1 decode_instance=-1 outcome slo_met counted
+    i4 settled                           # has been counted for the reward
+    i4 state
+    [prefill.queue]
+    f8 predicted_s                       # prefill time that the router expected
+    i8 predicted_new_tokens              # prompt less the hit that the router expected
+    i4 queue_next=-1                     # the request behind it in the queue
+    i4 match_pages cold                  # of the present lpm round
+    [prefill.batch]
+    i8 computed_tokens piece_tokens      # of the prompt: so far, and in the running batch
+    i4 batch_next=-1                     # the next one of the batch
+    [prefill.pages]
+    i4 lock_node=-1 private_pages        # what it holds at its prefill instance
+    [prefill.transfers]
+    i4 pulling                           # a pull is under way
+    [prefill.handover]
+    i4 handover_flow=-1
+    [decode.batch]
+    f8 last_token_s
+    i8 generated                         # output tokens when it last joined or left a batch
+    i4 slot=-1                           # row in the table of slots
+    i4 joiner_next=-1                    # the next one that joined at the same boundary
+    [decode.queue]
+    i4 wait_next=-1                      # the request behind it among the waiting or the preempted
+    [decode.migration]
+    f8 last_move_s=-inf
+    i8 move_kv_tokens move_reserved_tokens  # of the copy, and held at its destination
+    i4 move_state move_source move_target move_flow
+    """
+)
+
+PREFILL = columns(
+    """
+    [constant]
+    i4 instance                          # row in the table of instances
+    [requests]
+    i8 inflight inflight_tokens inflight_new_tokens dispatched
+    [prefill.queue]
+    f8 queue_s                           # predicted seconds of the queue
+    i8 queued queued_tokens
+    i4 head=-1 tail=-1
+    [prefill.batch]
+    f8 chunk_left_s                      # predicted seconds of the chunked prompt's rest
+    f8 batch_start_s batch_end_s busy_s
+    i8 computed_tokens                   # since the start
+    i4 batch_head=-1 batch_size
+    i4 chunked=-1                        # request whose prompt is computed in pieces
+    i4 busy
+    """
+)
+
+DECODE = columns(
+    """
+    [constant]
+    i4 instance                          # row in the table of instances
+    [requests]
+    i8 pending pending_tokens            # routed here and not arrived; prompt tokens of these and of the waiting
+    i8 inflight dispatched
+    [decode.run]
+    f8 start_s stall_s base_s slope_s    # present run of steps: T(k), see decode/run.py
+    f8 pending_stall_s busy_s
+    i8 planned                           # steps of the present run
+    [decode.batch]
+    i8 step                              # steps since the start
+    i8 batch kv_tokens                   # requests, and their resident tokens when the run began
+    i8 made_tokens                       # since the start
+    i4 joined_head=-1                    # who joined at the present boundary
+    [decode.queue]
+    i8 waiting preempted preemptions
+    i4 head=-1 tail=-1 preempted_head=-1 preempted_tail=-1
+    [decode.migration]
+    i8 reserved_tokens                   # for the incoming migration
+    i4 outgoing=-1 incoming=-1           # migrating requests, at most one each way
+    i4 arrived=-1                        # the incoming one, complete and waiting for a boundary
+    """
+)
+
+NIC = columns(
+    """
+    [constant]
+    f8 bytes_per_s
+    [network.links]
+    f8 bytes_out bytes_in
+    i4 flows_out flows_in                # in transmission
+    i4 first_out=-1 first_in=-1          # lists of them
+    """
+)
+
+FLOW = columns(
+    """
+    [network.links]
+    f8 remaining_bytes rate_bytes_per_s updated_s main_bytes last_bytes latency_s
+    i8 number                            # order of creation
+    i8 tokens
+    i4 kind phase gate_open source sink request  # source and sink are NICs
+    i4 next_out prev_out next_in prev_in
+    i4 next_free
+    [prefill.transfers]
+    i8 path_pages                        # pages of the path that arrives
+    i4 source_tree source_node sink_node reserved_pages  # locked at the ends, private at the sink
+    """
+)
+
+TIMER = columns(
+    """
+    [core.timers]
+    f8 time_s
+    i8 order timer                       # kind and id; owner
+    """
+)
+
+TREE = columns(
+    """
+    [constant]
+    i8 capacity_pages
+    i4 holder=-1                         # its bit in the index, -1 for none
+    [cache.radix]
+    i8 pages private_pages locked_pages
+    i8 run_start run_pages               # what the last eviction took: offset in `blocks`, and how much
+    i4 root oldest newest nodes
+    """
+)
+
+NODE = columns(
+    """
+    [cache.radix]
+    i8 start                             # offset of the edge's first page id in `blocks`
+    i4 length tree parent locks children
+    i4 older newer                       # recency list of unlocked nodes; free list
+    i4 used
+    """
+)
+
+LOOKUP = columns(
+    """
+    [index.hits]
+    i8 request=-1                        # whose prompt was looked up
+    i8 best_pages best_holder=-1         # the longest hit that may be pulled, and where it is
+    [index.router_memory]
+    i8 memory_pages memory_instance=-1   # the longest remembered prefix, and who owns it
+    """
+)
+
+HIT = columns(
+    """
+    [index.hits]
+    i8 pages                             # that the index says the holder has of the prompt looked up
+    [index.router_memory]
+    i8 memory_pages                      # that the router remembers having sent there
+    """
+)
+
+NEWS = columns(
+    """
+    [index.central]
+    f8 time_s
+    i8 start stored
+    i4 count holder
+    """
+)
+
+SLOT = columns(
+    """
+    [decode.batch]
+    i8 finish_step join_step             # in steps of the instance
+    i8 next_free
+    i4 request=-1 position               # position in the batch heap
+    """
+)

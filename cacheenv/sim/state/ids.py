@@ -1,0 +1,118 @@
+"""Where an instance stands in each table. Every conversion between the numberings is here.
+
+* An *instance* number is a row of `w.instance`: the prefill instances first, then the decode instances.
+* `p` and `d` number the prefill and the decode parts, as actions, views and records do.
+* A *NIC* is a row of `w.nic`: one an instance, and one of the store.
+* A *tree* is a row of `w.tree`: one a prefill instance, one of the store, and the router's memory of each instance.
+* A *holder* is a bit of the index: prefill part p is bit p, the store is the bit behind the last.
+* A *timer* is a row of `w.heap_position`: one an instance, three of the cluster, one a flow.
+"""
+
+from __future__ import annotations
+
+from cacheenv.sim.core.jit import inner
+
+#: Timers of the cluster, behind those of the instances: rescheduling ticks, news for the index, arrivals.
+TIMER_TICK, TIMER_NEWS, TIMER_ARRIVAL, CLUSTER_TIMERS = range(4)
+
+
+@inner
+def prefill_instance(w, p):
+    """Instance of prefill part `p`."""
+    return w.prefill[p].instance
+
+
+@inner
+def decode_instance(w, d):
+    """Instance of decode part `d`."""
+    return w.decode[d].instance
+
+
+@inner
+def prefill_of(w, instance):
+    """Prefill part of an instance that has one."""
+    return w.instance[instance].prefill
+
+
+@inner
+def decode_of(w, instance):
+    """Decode part of an instance that has one."""
+    return w.instance[instance].decode
+
+
+@inner
+def prefill_nic(w, p):
+    """NIC of prefill part `p`."""
+    return w.instance[w.prefill[p].instance].nic
+
+
+@inner
+def decode_nic(w, d):
+    """NIC of decode part `d`."""
+    return w.instance[w.decode[d].instance].nic
+
+
+@inner
+def store_nic(w):
+    """NIC of the cluster store."""
+    return w.nic.shape[0] - 1
+
+
+@inner
+def tree_of(w, p):
+    """Prefix cache of prefill part `p`."""
+    return w.instance[w.prefill[p].instance].tree
+
+
+@inner
+def memory_tree(w, p):
+    """The router's memory of what it sent to prefill part `p`."""
+    return w.instance[w.prefill[p].instance].memory_tree
+
+
+@inner
+def store_tree(w):
+    """Tree of the cluster store."""
+    return w.prefill.shape[0]
+
+
+@inner
+def store_holder(w):
+    """Bit of the cluster store in the index."""
+    return w.prefill.shape[0]
+
+
+@inner
+def prefill_of_holder(w, holder):
+    """Prefill part that a holder is, -1 for the store."""
+    return holder if holder < w.prefill.shape[0] else -1
+
+
+@inner
+def tree_of_holder(w, holder):
+    """Tree in which a holder keeps its pages."""
+    return tree_of(w, holder) if holder < w.prefill.shape[0] else store_tree(w)
+
+
+@inner
+def nic_of_holder(w, holder):
+    """NIC through which a holder sends."""
+    return prefill_nic(w, holder) if holder < w.prefill.shape[0] else store_nic(w)
+
+
+@inner
+def cluster_timer(w, which):
+    """Timer of the cluster: `TIMER_TICK`, `TIMER_NEWS` or `TIMER_ARRIVAL`."""
+    return w.instance.shape[0] + which
+
+
+@inner
+def flow_timer(w, flow):
+    """Timer of a flow."""
+    return w.instance.shape[0] + CLUSTER_TIMERS + flow
+
+
+@inner
+def flow_of_timer(w, timer):
+    """Flow that owns a timer."""
+    return timer - w.instance.shape[0] - CLUSTER_TIMERS

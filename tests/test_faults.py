@@ -366,7 +366,7 @@ def test_d7_memory_is_charged_where_it_is_used():
 
     def memory(worlds):
         tree = worlds.world(0).tree[0]
-        peak.append(int(tree.locked_pages + tree.private))
+        peak.append(int(tree.locked_pages + tree.private_pages))
 
     prompt = range(160)
     rows = [(0.0, prompt, 160), (0.1, 1, 1), (1.745, 1, 1), (5.0, prompt, 50), (5.0, prompt, 50), (5.3, 1, 1)]

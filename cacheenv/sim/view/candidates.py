@@ -120,17 +120,17 @@ def _copy(view, source, target):
 
 
 @inner
-def _sort_by_request(table, first, last):
-    """Sorts the column `request` of rows `first` to `last` (exclusive): Shell's method."""
+def _sort_by_request(view, first, last):
+    """Sorts the column `request` of the running rows `first` to `last` (exclusive): Shell's method."""
     gap = (last - first) // 2
     while gap > 0:
         for at in range(first + gap, last):
-            request = table[at].request
+            request = view.running[at].request
             place = at
-            while place - gap >= first and table[place - gap].request > request:
-                table[place].request = table[place - gap].request
+            while place - gap >= first and view.running[place - gap].request > request:
+                view.running[place].request = view.running[place - gap].request
                 place -= gap
-            table[place].request = request
+            view.running[place].request = request
         gap //= 2
 
 
@@ -149,7 +149,7 @@ def fill_running(w, view):
             if generated_after(w, index, steps) < w.request[index].output_tokens:
                 view.running[count].request = index
                 count += 1
-        _sort_by_request(view.running, first, count)
+        _sort_by_request(view, first, count)
         for at in range(first, count):
             entry = view.running[at]
             request = w.request[entry.request]

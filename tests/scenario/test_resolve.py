@@ -1,0 +1,98 @@
+"""From a scenario to the numbers of its cluster."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import cacheenv
+from cacheenv.errors import InputError
+from cacheenv.physics import list_links, list_presets, load_link, load_preset
+from cacheenv.run.worlds import Worlds
+from cacheenv.scenario.resolve import resolve
+from cacheenv.sim.view.columns import ROLE_PRE_PREFILL, ROLE_PREFILL
+
+SMALL = {"workload.requests": 4}
+
+
+@pytest.mark.parametrize("name", cacheenv.list_scenarios())
+def test_one_row_an_instance_and_nothing_but_numbers(name):
+    scenario = cacheenv.load_scenario(name)
+    spec = resolve(scenario)
+    assert (len(spec.prefill), len(spec.decode)) == (scenario.cluster.prefill.count, scenario.cluster.decode.count)
+    for row in (spec.store, *spec.prefill, *spec.decode):
+        assert all(isinstance(value, (int, float)) for value in dataclasses.astuple(row))
+
+
+@pytest.mark.parametrize("prefill", list_presets())
+def test_coefficients_come_from_the_preset_of_each_side(prefill):
+    decode = "llama3-8b_1xH100"
+    spec = resolve(
+        cacheenv.load_scenario("kimi-chat", {"cluster.prefill.preset": prefill, "cluster.decode.preset": decode})
+    )
+    for rows, preset in ((spec.prefill, load_preset(prefill)), (spec.decode, load_preset(decode))):
+        for row in rows:
+            shared = [item.name for item in dataclasses.fields(row) if hasattr(preset, item.name)]
+            assert len(shared) >= 5
+            assert all(getattr(row, field) == getattr(preset, field) for field in shared)
+    assert spec.prefill_kv_bytes == load_preset(prefill).moved_bytes_per_token
+    assert spec.decode_kv_bytes == load_preset(decode).moved_bytes_per_token
+    assert {row.kv_tokens for row in spec.decode} == {load_preset(decode).capacity_tokens}
+
+
+@pytest.mark.parametrize("name", list_links())
+def test_rates_and_set_up_come_from_the_link(name):
+    spec = resolve(cacheenv.load_scenario("kimi-chat", {"cluster.network.link": name}))
+    link = load_link(name)
+    assert {row.nic_bytes_per_s for row in (*spec.prefill, *spec.decode)} == {link.gbytes_per_s * 1e9}
+    assert spec.setup_s == link.setup_s
+
+
+def test_the_scenario_may_replace_numbers_of_presets_and_links():
+    spec = resolve(
+        cacheenv.load_scenario(
+            "kimi-chat",
+            {
+                "cluster.prefill": {"count": 3, "pre_prefill": 2, "cache_tokens": 4096},
+                "cluster.decode.kv_tokens": 9000,
+                "cluster.network": {"nic_gbytes_per_s": 12.5, "setup_s": 0.0},
+                "cluster.store": {"capacity_tokens": 2048, "nic_gbytes_per_s": 7.0},
+            },
+        )
+    )
+    assert [row.role for row in spec.prefill] == [ROLE_PRE_PREFILL, ROLE_PRE_PREFILL, ROLE_PREFILL]
+    assert {row.cache_tokens for row in spec.prefill} == {4096}
+    assert {row.kv_tokens for row in spec.decode} == {9000}
+    assert {row.nic_bytes_per_s for row in (*spec.prefill, *spec.decode)} == {12.5e9}
+    assert spec.setup_s == 0.0
+    assert (spec.store.capacity_tokens, spec.store.nic_bytes_per_s) == (2048, 7e9)
+
+
+@pytest.mark.parametrize("key", ["prefill.preset", "decode.preset", "network.link"])
+def test_an_unknown_name_is_bad_input(key):
+    scenario = cacheenv.load_scenario("kimi-chat")
+    room, field = key.split(".")
+    changed = dataclasses.replace(getattr(scenario.cluster, room), **{field: "nonesuch"})
+    with pytest.raises(InputError, match="nonesuch"):
+        resolve(dataclasses.replace(scenario, cluster=dataclasses.replace(scenario.cluster, **{room: changed})))
+
+
+@pytest.mark.parametrize("name", cacheenv.list_scenarios())
+def test_the_simulator_computes_with_these_numbers(name):
+    scenario = cacheenv.load_scenario(name, SMALL)
+    spec = resolve(scenario)
+    worlds = Worlds(scenario)
+    worlds.reset(0, 0)
+    world, page = worlds.world(0), scenario.cluster.page_tokens
+    columns = {"a": "prefill_a_s", "b": "prefill_b_s", "c": "prefill_c_s", "floor_s": "min_prefill_s"}
+    for column, field in {**columns, "n_tile": "n_tile", "role": "role"}.items():
+        np.testing.assert_array_equal(world.prefill[column], [getattr(row, field) for row in spec.prefill])
+    columns = {"d": "decode_d_s", "e": "decode_e_s", "f": "decode_f_s", "capacity": "kv_tokens"}
+    for column, field in {**columns, **{f"prefill_{name}": f"prefill_{name}_s" for name in "abc"}}.items():
+        np.testing.assert_array_equal(world.decode[column], [getattr(row, field) for row in spec.decode])
+    nics = [row.nic_bytes_per_s for row in (*spec.prefill, *spec.decode, spec.store)]
+    np.testing.assert_array_equal(world.nic["bytes_per_s"], nics)
+    pages = [row.cache_tokens // page for row in spec.prefill] + [spec.store.capacity_tokens // page]
+    np.testing.assert_array_equal(world.tree["capacity"][: len(pages)], pages)
+    for field in ("prefill_kv_bytes", "decode_kv_bytes", "setup_s"):
+        assert world.config[field] == getattr(spec, field)

@@ -11,6 +11,7 @@ ROOTS = {"cacheenv": ROOT, "cacheenv_baselines": ROOT / "baselines", "cacheenv_a
 # Lowest first. A module may import its own layer and lower ones. The first prefix that matches decides.
 LAYERS = [
     ("cacheenv.errors", 0),
+    ("cacheenv.files", 0),
     ("cacheenv.sim", 1),
     ("cacheenv.physics", 1),
     ("cacheenv.workload", 2),
@@ -95,9 +96,10 @@ def test_modules_are_found():
     [
         ("cacheenv.sim.events", "import gymnasium"),
         ("cacheenv.sim.events", "def f():\n    import yaml"),
-        ("cacheenv.sim.events", "from cacheenv.workload.table import Workload"),
-        ("cacheenv.sim.events", "from cacheenv import config"),
+        ("cacheenv.sim.events", "from cacheenv.workload.workload import Workload"),
+        ("cacheenv.sim.events", "from cacheenv import scenario"),
         ("cacheenv.sim.events", "from ..envs import env"),
+        ("cacheenv.files.yaml_text", "from cacheenv.scenario.schema import build"),
         ("cacheenv.physics.presets", "from cacheenv.scenario.schema import build"),
         ("cacheenv.workload.chat", "import cacheenv.scenario.sections"),
         ("cacheenv.scenario.sections", "from cacheenv.envs.env import Env"),

@@ -12,7 +12,7 @@ import numpy as np
 from cacheenv.errors import InputError
 from cacheenv.policy import PolicyBundle, as_bundle, make_policy
 from cacheenv.policy.compiled import bundle_addresses
-from cacheenv.run.metrics import summarize
+from cacheenv.run.metrics import KIND_DECODE, KIND_PREFILL, KIND_STORE, summarize
 from cacheenv.run.worlds import Worlds, checked_seed
 from cacheenv.scenario import Scenario, load_scenario
 from cacheenv.sim.state.world import (
@@ -51,7 +51,6 @@ _COUNTS = (
 
 RECORD_DTYPE = columns(f"i8 request session namespace\nf8 {' '.join(_TIMES)}\ni8 {' '.join(_COUNTS)}")
 INSTANCE_DTYPE = columns("i8 kind index tokens\nf8 busy_s bytes_out bytes_in nic_bytes_per_s")
-KIND_PREFILL, KIND_DECODE, KIND_STORE = range(3)
 
 
 @dataclass(frozen=True)

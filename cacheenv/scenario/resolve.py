@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cacheenv.physics import load_link, load_preset
-from cacheenv.scenario.sections import Scenario
+from cacheenv.scenario.scenario import Scenario
 from cacheenv.sim.view.columns import ROLE_PRE_PREFILL, ROLE_PREFILL
 
 

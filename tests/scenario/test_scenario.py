@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from cacheenv.errors import InputError
+from cacheenv.files.yaml_text import parse_yaml
 from cacheenv.scenario import Scenario, list_scenarios, load_scenario
-from cacheenv.scenario.schema import parse_assignment, parse_yaml
+from cacheenv.scenario.keys import parse_assignment
 
 TRACE_LINE = '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}\n'
 
@@ -182,7 +183,11 @@ def test_bad_keys_and_yaml(tmp_path, text, parts):
         ("cluster.decode.reserve_tokens", "9000000", ["less than the KV capacity"]),
         ("cluster.store.capacity_tokens", "100", ["cluster.store.capacity_tokens", "one page"]),
         ("cluster.index.memory_tokens", "100", ["cluster.index.memory_tokens", "one page"]),
-        ("cluster.index.kind", "hash_ring", ["expected one of central"]),
+        (
+            "cluster.index.kind",
+            "central",
+            ["unknown key cluster.index.kind", "known in cluster.index: delay_s, memory_tokens"],
+        ),
         ("cluster.prefill.pre_prefill", "8", ["cluster.prefill.pre_prefill", "less than cluster.prefill.count = 8"]),
         ("cluster.prefill.queue", "lifo", ["expected one of fcfs, lpm"]),
         ("cluster.page_tokens", "0", ["cluster.page_tokens"]),

@@ -86,6 +86,22 @@ def test_imports_go_one_way():
     assert not wrong, "\n".join(wrong)
 
 
+def test_there_are_no_import_circles():
+    """Not even circles that imports inside functions or for type checking hide."""
+    sources = dict(modules())
+    waiting = {}
+    for module, path in sources.items():
+        waiting[module] = set()
+        for name in imports(path.read_text(encoding="utf-8"), module, path.name == "__init__.py"):
+            while name and name not in sources:
+                name = name.rpartition(".")[0]
+            waiting[module] |= {name} - {"", module}
+    while free := [module for module, needed in waiting.items() if not needed & waiting.keys()]:
+        for module in free:
+            del waiting[module]
+    assert not waiting, f"import circles among or below: {sorted(waiting)}"
+
+
 def test_modules_are_found():
     names = [module for module, _ in modules()]
     assert {"cacheenv.errors", "cacheenv.sim.core.jit", "cacheenv.scenario.sections"} <= set(names)

@@ -78,10 +78,7 @@ def _compute(missing: Sequence[Any], results: Results, arguments: argparse.Names
                 progress.note(f"{entry.policy} on {entry.base.name}, seed {seed}")
                 progress.advance()
     except KeyboardInterrupt:
-        kept = "nothing is kept without --out"
-        if results.folder is not None:
-            kept = f"finished results are in {results.path}; the same command goes on from there"
-        print(f"\ncacheenv: interrupted; {kept}", file=sys.stderr)
+        results.say_interrupted("results")
         return False
     finally:
         if progress is not None:

@@ -107,10 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _search(searches, results, arguments)
     except KeyboardInterrupt:
-        kept = "nothing is kept without --out"
-        if results.folder is not None:
-            kept = f"finished simulations are in {results.path}; the same command goes on from there"
-        print(f"\ncacheenv: interrupted; {kept}", file=sys.stderr)
+        results.say_interrupted("simulations")
         return EXIT_INTERRUPTED
     rows = [_row(search, arguments.seeds) for search in searches]
     config = {

@@ -7,6 +7,7 @@ configuration and program: rows of another configuration are refused, rows of an
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,13 @@ class Results:
         """Writes a derived file in one piece."""
         if self.folder is not None:
             write_atomically(self.folder / file, content.encode("utf-8"))
+
+    def say_interrupted(self, what: str) -> None:
+        """Tells on stderr what an interruption leaves: `what` are the rows, e.g. `results`."""
+        kept = "nothing is kept without --out"
+        if self.folder is not None:
+            kept = f"finished {what} are in {self.path}; the same command goes on from there"
+        print(f"\ncacheenv: interrupted; {kept}", file=sys.stderr)
 
 
 def _set_aside(path: Path) -> None:

@@ -15,11 +15,12 @@ LAYERS = [
     ("cacheenv.sim", 1),
     ("cacheenv.physics", 1),
     ("cacheenv.workload", 2),
-    ("cacheenv.envs", 4),
-    ("cacheenv", 3),
-    ("cacheenv_baselines", 5),
-    ("cacheenv_agents", 6),
-    ("experiments", 7),
+    ("cacheenv.scenario", 3),
+    ("cacheenv.envs", 5),
+    ("cacheenv", 4),
+    ("cacheenv_baselines", 6),
+    ("cacheenv_agents", 7),
+    ("experiments", 8),
 ]
 # The front of the package ties everything below `cacheenv_baselines` together.
 FRONT = {"cacheenv", "cacheenv.cli", "cacheenv.sb3"}
@@ -118,6 +119,7 @@ def test_modules_are_found():
         ("cacheenv.files.yaml_text", "from cacheenv.scenario.schema import build"),
         ("cacheenv.physics.presets", "from cacheenv.scenario.schema import build"),
         ("cacheenv.workload.chat", "import cacheenv.scenario.sections"),
+        ("cacheenv.scenario.resolve", "from cacheenv.policy import make_policy"),
         ("cacheenv.scenario.sections", "from cacheenv.envs.env import Env"),
         ("cacheenv.envs.env", "import cacheenv_baselines.registry"),
         ("cacheenv.cli", "from cacheenv_agents import cli"),

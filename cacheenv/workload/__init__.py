@@ -1,12 +1,14 @@
 """Workloads: the requests of an episode, from a trace or a generator, and their statistics."""
 
+from cacheenv.sim.prediction import REFRESH_TOKENS
+from cacheenv.sim.state.world import WORKLOAD as WORKLOAD_DTYPE
 from cacheenv.workload.chat import ChatParams
 from cacheenv.workload.coding_agent import CodingAgentParams
 from cacheenv.workload.generators import GENERATORS, check_params, generate
-from cacheenv.workload.lengths import REFRESH_TOKENS, mean_residual_tokens
+from cacheenv.workload.lengths import mean_residual_tokens
 from cacheenv.workload.reasoning import ReasoningParams
 from cacheenv.workload.stats import hit_ceiling, lru_hit_blocks, workload_stats
-from cacheenv.workload.workload import WORKLOAD_DTYPE, Workload
+from cacheenv.workload.workload import Workload
 
 __all__ = [
     "GENERATORS",

@@ -9,26 +9,13 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
+from cacheenv.command_line import EXIT_BAD_INPUT, EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, Command
 from cacheenv.errors import InputError
+from cacheenv.files.versions import program_version
 
 BUILT_IN = ("bench", "goodput", "trace", "scenarios")
-EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
-
-
-class Command(Protocol):
-    """What a sub-command is: a module or an object with these three."""
-
-    help: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the arguments."""
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Runs; returns the exit status."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,7 +44,7 @@ class MissingCommand:
         raise InputError(f"'{self.name}' needs the package {missing}: pip install 'cacheenv[agents]'")
 
 
-def _commands(argv: Sequence[str]) -> dict[str, Any]:
+def _commands(argv: Sequence[str]) -> dict[str, Command]:
     """Built-in commands and plugins; a plugin is imported only where it is called or listed."""
     commands: dict[str, Any] = {name: importlib.import_module(f"cacheenv.commands.{name}") for name in BUILT_IN}
     if argv and argv[0] in commands:
@@ -73,21 +60,13 @@ def _commands(argv: Sequence[str]) -> dict[str, Any]:
 def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The parser with all sub-commands."""
     parser = Parser(prog="cacheenv", description="LLM serving with prefill/decode disaggregation: compare schedulers.")
-    parser.add_argument("--version", action="version", version=f"cacheenv {version()}")
+    parser.add_argument("--version", action="version", version=f"cacheenv {program_version()}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for name, command in _commands(argv).items():
         subparser = subparsers.add_parser(name, help=command.help, description=command.help, allow_abbrev=False)
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     return parser
-
-
-def version() -> str:
-    """Version of the installed distribution."""
-    try:
-        return importlib.metadata.version("cacheenv")
-    except importlib.metadata.PackageNotFoundError:
-        return "0+unknown"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -205,9 +205,9 @@ def check_end(worlds: Worlds) -> None:
     for name in "queued queued_tokens inflight inflight_tokens inflight_new_tokens batch_size busy queue_s".split():
         assert not world.prefill[name].any(), name
     assert np.all(world.prefill["chunked"] == -1)
-    for (
-        name
-    ) in ("batch kv_tokens reserved_tokens pending pending_tokens waiting preempted inflight pending_stall_s").split():
+    for name in (
+        "batch kv_tokens reserved_tokens pending pending_tokens waiting preempted inflight pending_stall_s"
+    ).split():
         assert not world.decode[name].any(), name
     for name in "head tail preempted_head preempted_tail outgoing incoming arrived joined_head".split():
         assert np.all(world.decode[name] == -1), name

@@ -6,15 +6,12 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
-from cacheenv.commands.arguments import positive
+from cacheenv.command_line import EXIT_INTERRUPTED, add_set_argument, assignments, positive
 from cacheenv.errors import InputError
-from cacheenv.scenario.schema import parse_assignment
 from cacheenv_agents.config import TrainingConfig, load_config
 from cacheenv_agents.registry import PREFIX
 
-EXIT_INTERRUPTED = 130
 EVALUATION_SEEDS = 5
 EVALUATION_BASELINES = "random,round_robin,least_requests"
 
@@ -28,13 +25,7 @@ class TrainCommand:
         """Declares the arguments."""
         parser.add_argument("--config", metavar="FILE", help="YAML with SB3 Zoo keys, e.g. configs/agents/ppo.yaml")
         parser.add_argument("--scenario", metavar="NAME", help="packaged name or YAML file, instead of the config's")
-        parser.add_argument(
-            "--set",
-            metavar="KEY=VALUE",
-            action="append",
-            default=[],
-            help="dotted.key=value of the scenario; repeatable",
-        )
+        add_set_argument(parser)
         parser.add_argument("--timesteps", metavar="N", type=positive, help="decisions, instead of n_timesteps")
         parser.add_argument("--seed", metavar="N", type=_seed, help="seed of networks, sampling and worlds")
         parser.add_argument("--out", metavar="DIR", help="output folder (the first free runs/CONFIG-N)")
@@ -94,13 +85,7 @@ class EvaluateCommand:
             "--policies", metavar="A,B", default=EVALUATION_BASELINES, help=f"to compare with ({EVALUATION_BASELINES})"
         )
         parser.add_argument("--scenario", metavar="NAME", help="packaged name or YAML file (that of the training)")
-        parser.add_argument(
-            "--set",
-            metavar="KEY=VALUE",
-            action="append",
-            default=[],
-            help="dotted.key=value of the scenario; repeatable",
-        )
+        add_set_argument(parser)
         parser.add_argument(
             "--seeds",
             metavar="N",
@@ -143,12 +128,7 @@ def _changed(config: TrainingConfig, arguments: argparse.Namespace) -> TrainingC
     """The configuration with what the command line changes."""
     import dataclasses
 
-    overrides: dict[str, Any] = {}
-    for text in arguments.set:
-        key, value = parse_assignment(text)
-        if key in overrides:
-            raise InputError(f"--set {key} is given twice")
-        overrides[key] = value
+    overrides = assignments(arguments.set)
     if arguments.scenario is not None or overrides:
         config = config.with_scenario(arguments.scenario, overrides)
     if arguments.timesteps is not None:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from cacheenv.envs.registration import IDS
-from cacheenv.errors import InputError, suggestion
-from cacheenv.scenario.schema import ConfigError, Rule, build, choice, integer, mapping, number, read_yaml_mapping
+from cacheenv.errors import ConfigError, InputError, suggestion
+from cacheenv.files.yaml_text import read_yaml_mapping
+from cacheenv.scenario.keys import flat
+from cacheenv.scenario.schema import KeysRule, Rule, build, choice, integer, mapping, number
 
 ALGORITHMS = ("ppo", "maskable_ppo")
 ACTIVATIONS = ("tanh", "relu")
-ENV_KEYS = ("scenario", "overrides", "action_format", "reward", "horizon_s")
-POLICY_KEYS = ("net_arch", "activation_fn", "ortho_init")
 LINEAR = "lin_"
 
 
@@ -44,7 +44,7 @@ def schedule(default: float | str, doc: str, **bounds: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class NormalizeRule(Rule):
+class NormalizeRule(KeysRule):
     """`false`, or a mapping with `norm_reward`; observations are already normalised by the environment."""
 
     def check(self, value: Any, place: str) -> Any:
@@ -54,13 +54,43 @@ class NormalizeRule(Rule):
         wanted = "expected false or {norm_obs: false, norm_reward: true}"
         if not isinstance(value, Mapping):
             raise ConfigError(f"{place}: {wanted}, got {value!r} (observations are normalised already)", place)
-        for key in value:
-            if key not in ("norm_obs", "norm_reward"):
-                known = ("norm_obs", "norm_reward")
-                raise ConfigError(f"unknown key {place}.{key}{suggestion(key, known)}; {wanted}", f"{place}.{key}")
-        if value.get("norm_obs") is not False or not isinstance(value.get("norm_reward"), bool):
-            raise ConfigError(f"{place}: {wanted}, got {dict(value)!r} (observations are normalised already)", place)
-        return dict(value)
+        checked = super().check(value, place)
+        if checked.get("norm_obs") is not False or "norm_reward" not in checked:
+            raise ConfigError(f"{place}: {wanted}, got {checked!r} (observations are normalised already)", place)
+        return checked
+
+
+@dataclass(frozen=True)
+class LayersRule(Rule):
+    """Layer sizes of a network, or a mapping with those of the policy (`pi`) and of the value network (`vf`)."""
+
+    def check(self, value: Any, place: str) -> Any:
+        """The list or the mapping; text is never evaluated."""
+        if isinstance(value, Mapping):
+            return KeysRule("mapping", self.doc, keys={"pi": self, "vf": self}).check(value, place)
+        whole = isinstance(value, list) and all(isinstance(size, int) and not isinstance(size, bool) for size in value)
+        if not whole or any(size < 1 for size in value):
+            raise ConfigError(f"{place}: expected layer sizes such as [128, 128], got {value!r}", place)
+        return value
+
+
+NORMALIZE_KEYS = {
+    "norm_obs": Rule("bool", "always false: observations are normalised already"),
+    "norm_reward": Rule("bool", "divide the reward by a running standard deviation of the return"),
+}
+POLICY_KEYS = {
+    "net_arch": LayersRule("layers", "sizes of the hidden layers"),
+    "activation_fn": Rule("choice", "activation function", choices=ACTIVATIONS),
+    "ortho_init": Rule("bool", "orthogonal initialisation"),
+}
+#: Arguments of the environment, which checks their values itself.
+ENV_KEYS = {
+    "scenario": Rule("any", "name, YAML file or mapping"),
+    "overrides": Rule("mapping", "changes of the scenario", optional=True),
+    "action_format": Rule("any", "joint or factored"),
+    "reward": Rule("any", "reward function"),
+    "horizon_s": Rule("any", "end of an episode, s"),
+}
 
 
 @dataclass(frozen=True)
@@ -81,10 +111,13 @@ class Hyperparameters:
     learning_rate: float | str = schedule(3e-4, "step size, or lin_NUMBER", above=0)
     clip_range: float | str = schedule(0.2, "clipping of the policy ratio, or lin_NUMBER", above=0)
     normalize: bool | dict[str, bool] = dataclasses.field(
-        default=False, metadata={"rule": NormalizeRule("mapping", "running normalisation of the reward")}
+        default=False,
+        metadata={"rule": NormalizeRule("mapping", "running normalisation of the reward", keys=NORMALIZE_KEYS)},
     )
-    policy_kwargs: Mapping[str, Any] = mapping("net_arch, activation_fn (tanh or relu), ortho_init")
-    env_kwargs: Mapping[str, Any] = mapping("arguments of gym.make: scenario, overrides, action_format, reward")
+    policy_kwargs: Mapping[str, Any] = mapping("of the network: net_arch, activation_fn, ortho_init", POLICY_KEYS)
+    env_kwargs: Mapping[str, Any] = mapping(
+        "arguments of gym.make: scenario, overrides, action_format, reward", ENV_KEYS
+    )
 
 
 @dataclass(frozen=True)
@@ -112,7 +145,7 @@ class TrainingConfig:
         env_kwargs = dict(self.parameters.env_kwargs)
         if scenario is not None:
             env_kwargs["scenario"] = scenario
-        env_kwargs["overrides"] = {**_dotted(env_kwargs.get("overrides") or {}), **overrides}
+        env_kwargs["overrides"] = {**flat(env_kwargs.get("overrides") or {}), **overrides}
         return dataclasses.replace(self, parameters=dataclasses.replace(self.parameters, env_kwargs=env_kwargs))
 
     def with_values(self, **values: Any) -> TrainingConfig:
@@ -129,10 +162,10 @@ def load_config(path: str | Path) -> TrainingConfig:
     """
     tree = read_yaml_mapping(Path(path))
     algo, seed = tree.pop("algo", None), tree.pop("seed", 0)
-    if algo not in ALGORITHMS:
-        hint = suggestion(str(algo), ALGORITHMS)
-        got = "nothing" if algo is None else repr(algo)
-        raise InputError(f"{path}: algo: expected one of {', '.join(ALGORITHMS)}, got {got}{hint}")
+    try:
+        Rule("choice", "algorithm", choices=ALGORITHMS).check(algo, "algo")
+    except ConfigError as problem:
+        raise InputError(f"{path}: {problem}") from None
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise InputError(f"{path}: seed: expected an integer >= 0 and < 2**32, got {seed!r}")
     for key in tree:
@@ -149,8 +182,6 @@ def checked(values: Any, source: str, place: str = "") -> Hyperparameters:
     """Hyper-parameters from a mapping, every value checked."""
     try:
         parameters: Hyperparameters = build(Hyperparameters, values, place)
-        _check_keys(parameters.env_kwargs, ENV_KEYS, f"{place}.env_kwargs".lstrip("."))
-        _check_policy(parameters.policy_kwargs, f"{place}.policy_kwargs".lstrip("."))
     except ConfigError as problem:
         raise InputError(f"{source}: {problem}") from None
     samples = parameters.n_envs * parameters.n_steps
@@ -158,46 +189,7 @@ def checked(values: Any, source: str, place: str = "") -> Hyperparameters:
         raise InputError(
             f"{source}: batch_size: expected a divisor of n_envs * n_steps = {samples}, got {parameters.batch_size}"
         )
-    overrides = parameters.env_kwargs.get("overrides")
-    if overrides is not None and not isinstance(overrides, Mapping):
-        raise InputError(f"{source}: env_kwargs.overrides: expected a mapping, got {overrides!r}")
     return parameters
-
-
-def _check_keys(values: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
-    for key in values:
-        if key not in known:
-            hint = suggestion(key, known) or f"; known: {', '.join(known)}"
-            raise ConfigError(f"unknown key {place}.{key}{hint}", f"{place}.{key}")
-
-
-def _check_policy(values: Mapping[str, Any], place: str) -> None:
-    """Layer sizes and activation; text is never evaluated."""
-    _check_keys(values, POLICY_KEYS, place)
-    layers = values.get("net_arch", [])
-    parts = list(layers.values()) if isinstance(layers, Mapping) else [layers]
-    if isinstance(layers, Mapping):
-        _check_keys(layers, ("pi", "vf"), f"{place}.net_arch")
-    for part in parts:
-        whole = isinstance(part, list) and all(isinstance(size, int) and not isinstance(size, bool) for size in part)
-        if not whole or any(size < 1 for size in part):
-            raise ConfigError(f"{place}.net_arch: expected layer sizes such as [128, 128], got {layers!r}", place)
-    activation = values.get("activation_fn", "tanh")
-    if activation not in ACTIVATIONS:
-        raise ConfigError(f"{place}.activation_fn: expected {' or '.join(ACTIVATIONS)}, got {activation!r}", place)
-    if not isinstance(values.get("ortho_init", True), bool):
-        raise ConfigError(f"{place}.ortho_init: expected true or false, got {values['ortho_init']!r}", place)
-
-
-def _dotted(tree: Mapping[str, Any], place: str = "") -> dict[str, Any]:
-    """Leaves of nested or dotted overrides by dotted key."""
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            leaves.update(_dotted(value, f"{place}{key}."))
-        else:
-            leaves[f"{place}{key}"] = value
-    return leaves
 
 
 class LinearSchedule:

@@ -10,7 +10,6 @@ import numpy as np
 
 from cacheenv.envs.core import Core
 from cacheenv.errors import InputError
-from cacheenv.scenario import Scenario
 from cacheenv_agents.actor import DESCRIPTION_FILE, FORMAT, WEIGHTS_FILE
 from cacheenv_agents.config import TrainingConfig
 
@@ -79,10 +78,3 @@ def require_agents_extra() -> None:
     except ImportError as problem:
         missing = problem.name or str(problem)
         raise InputError(f"training needs the package {missing}: pip install 'cacheenv[agents]'") from None
-
-
-def scenario_yaml(scenario: Scenario) -> str:
-    """The scenario as a YAML file that `--config` and `--scenario` take."""
-    from cacheenv.commands.report import yaml_text
-
-    return yaml_text(scenario.to_dict())

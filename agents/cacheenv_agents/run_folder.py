@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from cacheenv.commands.arguments import flat
-from cacheenv.commands.report import versions, yaml_text
-from cacheenv.commands.store import write_atomically
 from cacheenv.errors import InputError
+from cacheenv.files.atomic import write_atomically
+from cacheenv.files.versions import versions
+from cacheenv.files.yaml_text import dump_yaml, read_yaml_mapping
 from cacheenv.scenario import Scenario
-from cacheenv.scenario.schema import read_yaml_mapping
+from cacheenv.scenario.keys import differences
 from cacheenv_agents.actor import DESCRIPTION_FILE, WEIGHTS_FILE
 from cacheenv_agents.config import TrainingConfig, load_config
-from cacheenv_agents.export import scenario_yaml, write_agent
+from cacheenv_agents.export import write_agent
 
 CONFIG, ARGUMENTS, VERSIONS, SCENARIO = "config.yml", "args.yml", "versions.yml", "scenario.yml"
 MODEL, NORMALIZER, STATE, CURVE = "model.zip", "vecnormalize.pkl", "state.pkl", "curve.csv"
@@ -86,10 +86,10 @@ class RunFolder:
             hint = "--resume goes on with it" if (self.path / CONFIG).is_file() else "choose another --out"
             raise InputError(f"--out {self.path}: expected a new or empty folder; {hint}")
         self.path.mkdir(parents=True, exist_ok=True)
-        self._write(ARGUMENTS, yaml_text(arguments))
-        self._write(VERSIONS, yaml_text(versions()))
-        self._write(SCENARIO, scenario_yaml(scenario))
-        self._write(CONFIG, yaml_text(config.to_dict()))
+        self._write(ARGUMENTS, dump_yaml(arguments))
+        self._write(VERSIONS, dump_yaml(versions()))
+        self._write(SCENARIO, dump_yaml(scenario.to_dict()))
+        self._write(CONFIG, dump_yaml(config.to_dict()))
 
     def stored_config(self) -> TrainingConfig:
         """The configuration with which the training began."""
@@ -102,17 +102,16 @@ class RunFolder:
         before = [self.stored_config().to_dict(), read_yaml_mapping(self.path / SCENARIO)]
         now = [config.to_dict(), scenario.to_dict()]
         for name, old, new in zip((CONFIG, SCENARIO), before, now, strict=True):
-            old_leaves, new_leaves = flat(old), flat(new)
-            for key in dict.fromkeys([*old_leaves, *new_leaves]):
-                if old_leaves.get(key) != new_leaves.get(key) and not key.endswith(".n_timesteps"):
+            for key, (was, is_now) in differences(old, new).items():
+                if not key.endswith(".n_timesteps"):
                     raise InputError(
-                        f"--resume: {self.path / name} has {key}: {old_leaves.get(key)!r}, but now it is "
-                        f"{new_leaves.get(key)!r}; expected the same configuration"
+                        f"--resume: {self.path / name} has {key}: {was!r}, but now it is {is_now!r}; "
+                        "expected the same configuration"
                     )
 
     def extend(self, config: TrainingConfig) -> None:
         """Keeps a changed number of decisions."""
-        self._write(CONFIG, yaml_text(config.to_dict()))
+        self._write(CONFIG, dump_yaml(config.to_dict()))
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 

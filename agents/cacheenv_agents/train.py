@@ -21,10 +21,10 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import VecEnv
 
 from cacheenv.envs.vector import CacheVectorEnv
+from cacheenv.files.progress import Progress
 from cacheenv_agents.config import TrainingConfig, as_schedule
 from cacheenv_agents.environment import EPISODE_METRICS, make_vec_env, make_worlds
 from cacheenv_agents.export import describe
-from cacheenv_agents.progress import Progress
 from cacheenv_agents.run_folder import Checkpoint, RunFolder, mean_of
 
 ALGORITHMS: dict[str, Any] = {"ppo": PPO, "maskable_ppo": MaskablePPO}
@@ -115,7 +115,7 @@ def _learn(
         stop,
         save_freq or -(-total // CHECKPOINTS),
         checkpoint,
-        Progress(total, int(model.num_timesteps)),
+        Progress(total, "train", "dec", start=int(model.num_timesteps), steps="decisions", scaled=True),
     )
     finished = True
     try:

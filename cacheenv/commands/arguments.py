@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cacheenv.commands.execute import Task
-from cacheenv.commands.store import config_hash, program_hash
+from cacheenv.command_line import add_set_argument, assignments, positive
 from cacheenv.errors import InputError
 from cacheenv.policy import available_policies, make_policy
-from cacheenv.scenario import DEFAULT_SCENARIO, Scenario, load_scenario
-from cacheenv.scenario.schema import parse_assignment
+from cacheenv.scenario import DEFAULT_SCENARIO, TRACE_KIND, Scenario, load_scenario
 
-LARGEST_NUMBER = 1e15
 DEFAULT_ROUTERS = (
     "random",
     "round_robin",
@@ -26,42 +22,6 @@ DEFAULT_ROUTERS = (
     "mooncake_local",
     "mooncake",
 )
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A policy on a scenario.
-
-    Attributes:
-        policy: Its name, as given.
-        base: The scenario as chosen.
-        scenario: The scenario with what the policy's system needs.
-        changes: What differs between the two, dotted.
-        common_cluster: Whether the needs were left out.
-    """
-
-    policy: str
-    base: Scenario
-    scenario: Scenario
-    changes: dict[str, Any]
-    common_cluster: bool
-
-    def task(self, seed: int, rate_rps: float | None = None) -> Task:
-        """The simulation of this entry with a seed, optionally at another rate."""
-        base = self.base if rate_rps is None else self.base.at_rate(rate_rps)
-        return Task(base, self.policy, seed, self.common_cluster)
-
-    def identity(self, seed: int, rate_rps: float | None = None) -> dict[str, Any]:
-        """The keys by which a finished run is found again."""
-        return {
-            "scenario": self.base.name,
-            "policy": self.policy,
-            "seed": seed,
-            "rate_rps": rate_rps,
-            "base_hash": config_hash(self.base),
-            "config_hash": config_hash(self.scenario),
-            "program_hash": program_hash(self.policy),
-        }
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
@@ -75,9 +35,7 @@ def add_shared_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
     )
     parser.add_argument("--trace", metavar="FILE", help="play a trace in Mooncake's JSONL format (.gz too)")
     parser.add_argument("--config", metavar="FILE", help="scenario YAML; with --trace the cluster for the trace")
-    parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="dotted.key=value of the scenario; repeatable"
-    )
+    add_set_argument(parser)
     parser.add_argument("--seeds", metavar="N", type=positive, default=seeds, help=f"seeds 0..N-1 ({seeds})")
     parser.add_argument(
         "--jobs", metavar="N", type=positive, default=1, help="processes (1); results do not depend on it"
@@ -92,36 +50,9 @@ def add_shared_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
     )
 
 
-def positive(text: str) -> int:
-    """An integer of at least 1."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected an integer >= 1, got '{text}'")
-    return value
-
-
-def positive_number(text: str) -> float:
-    """A finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < LARGEST_NUMBER:
-        raise argparse.ArgumentTypeError(f"expected a number > 0, got '{text}'")
-    return value
-
-
 def chosen_scenarios(arguments: argparse.Namespace) -> list[Scenario]:
     """The scenarios of the command line with `--set` applied, names unique."""
-    overrides: dict[str, Any] = {}
-    for text in arguments.set:
-        key, value = parse_assignment(text)
-        if key in overrides:
-            raise InputError(f"--set {key} is given twice")
-        overrides[key] = value
+    overrides = assignments(arguments.set)
     if arguments.scenario and (arguments.trace or arguments.config):
         raise InputError("expected either --scenario or --trace/--config, not both")
     if arguments.trace:
@@ -155,7 +86,7 @@ def _trace_scenario(trace: str, config: str | None, overrides: dict[str, Any]) -
     """A trace on the cluster of a YAML file or of the default scenario."""
     path = Path(trace)
     name = path.name.removesuffix(".gz").removesuffix(".jsonl")
-    changes = {"name": name, "workload": {"kind": "mooncake", "trace": str(path)}}
+    changes = {"name": name, "workload": {"kind": TRACE_KIND, "trace": str(path)}}
     if config is None:
         changes["description"] = f"trace on the cluster of {DEFAULT_SCENARIO}"
     if not path.is_file():
@@ -203,41 +134,3 @@ def _default_policies(scenarios: Sequence[Scenario]) -> list[str]:
     if not names:
         raise InputError("no baseline policies are installed; expected --policies")
     return names
-
-
-def plan(scenarios: Sequence[Scenario], policies: Sequence[str], common_cluster: bool) -> list[Entry]:
-    """All scenarios x policies, with each policy's needs applied to the scenario unless the cluster is common."""
-    from cacheenv.run.simulate import apply_requirements, complete_bundle
-
-    entries = []
-    for scenario in scenarios:
-        for name in policies:
-            changed = scenario
-            if not common_cluster:
-                try:
-                    changed = apply_requirements(scenario, complete_bundle(name, scenario))
-                except InputError as problem:
-                    raise InputError(f"policy {name} on scenario {scenario.name}: {problem}") from None
-            before, after = flat(scenario.to_dict()), flat(changed.to_dict())
-            changes = {key: value for key, value in after.items() if before.get(key) != value}
-            entries.append(Entry(name, scenario, changed, changes, common_cluster))
-    return entries
-
-
-def flat(tree: Mapping[str, Any], place: str = "") -> dict[str, Any]:
-    """Leaves of a nested mapping by dotted key."""
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            leaves.update(flat(value, f"{place}{key}."))
-        else:
-            leaves[f"{place}{key}"] = value
-    return leaves
-
-
-def changes_by_policy(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Policy -> scenario -> what was changed for it, as it is kept with the results."""
-    changes: dict[str, Any] = {}
-    for entry in entries:
-        changes.setdefault(entry.policy, {})[entry.base.name] = {"changes": entry.changes}
-    return changes

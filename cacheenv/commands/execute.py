@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cacheenv.errors import InputError
-from cacheenv.scenario import Scenario
-from cacheenv.scenario.consistency import TRACE_KIND
+from cacheenv.scenario import TRACE_KIND, Scenario
 
 #: A warm start takes less than this; beyond it the compiled core is being built, and the user is told.
 ANNOUNCE_AFTER_S = 4.0
@@ -138,30 +137,3 @@ def _shortened(scenario: Scenario) -> Scenario:
     if scenario.workload.kind == TRACE_KIND:
         return scenario.with_overrides({"workload.limit": min(16, scenario.workload.limit or 16), "warmup_requests": 0})
     return scenario.with_overrides({"workload.requests": 16, "warmup_requests": 0})
-
-
-class Progress:
-    """A progress bar on stderr where somebody looks at it, otherwise nothing."""
-
-    def __init__(self, total: int, description: str, quiet: bool) -> None:
-        self._bar: Any = None
-        if not quiet and sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=total, desc=description, unit="run", file=sys.stderr, dynamic_ncols=True)
-
-    def advance(self, note: str) -> None:
-        """One more done."""
-        if self._bar is not None:
-            self._bar.set_postfix_str(note, refresh=False)
-            self._bar.update()
-
-    def advance_to(self, count: int) -> None:
-        """`count` are done in all."""
-        if self._bar is not None:
-            self._bar.update(count - self._bar.n)
-
-    def close(self) -> None:
-        """Leaves the screen clean."""
-        if self._bar is not None:
-            self._bar.close()

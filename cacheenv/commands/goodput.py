@@ -10,26 +10,22 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cacheenv.commands.arguments import (
-    Entry,
-    add_shared_arguments,
-    changes_by_policy,
-    chosen_policies,
-    chosen_scenarios,
-    plan,
-    positive_number,
-)
-from cacheenv.commands.execute import Progress, Runner, warm_up
-from cacheenv.commands.report import align, csv_text, number, versions, yaml_text
-from cacheenv.commands.store import ResultStore, json_ready
+from cacheenv.command_line import EXIT_INTERRUPTED, positive_number, share
+from cacheenv.commands.arguments import add_shared_arguments, chosen_policies, chosen_scenarios
+from cacheenv.commands.execute import Runner, warm_up
+from cacheenv.commands.plan import Entry, changes_by_policy, plan
+from cacheenv.commands.results import Results
+from cacheenv.commands.text import align, csv_text, number
 from cacheenv.errors import InputError
-from cacheenv.scenario import Scenario
-from cacheenv.scenario.consistency import TRACE_KIND
+from cacheenv.files.plain import json_ready
+from cacheenv.files.progress import Progress
+from cacheenv.files.versions import versions
+from cacheenv.files.yaml_text import dump_yaml
+from cacheenv.scenario import TRACE_KIND, Scenario
 
 help = "sustainable rate of each policy: highest rate at which enough requests meet their SLOs"
 #: The bracket is searched within this factor of the scenario's rate.
@@ -94,17 +90,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def share(text: str) -> float:
-    """A number in (0, 1]."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"expected a number > 0 and <= 1, got '{text}'")
-    return value
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Searches all policies in lockstep, so that several processes have work."""
     scenarios = chosen_scenarios(arguments)
@@ -113,19 +98,16 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError(f"scenario {scenario.name}: no SLO is set, so every rate is sustainable")
     entries = plan(scenarios, chosen_policies(arguments.policies, scenarios), arguments.common_cluster)
     files = ["goodput.csv", "goodput.json", "goodput_config.yaml"]
-    store = ResultStore(arguments.out, "goodput", files, arguments.fresh)
+    results = Results(arguments.out, "goodput", files, arguments.fresh)
     for scenario in scenarios:
-        store.refuse_other_configurations(scenario)
+        results.refuse_other_configurations(scenario)
     start_rps = {scenario.name: arguments.rate or natural_rate(scenario) for scenario in scenarios}
     searches = [Search(entry, start_rps[entry.base.name], arguments.target, arguments.tolerance) for entry in entries]
     try:
-        _search(searches, store, arguments)
+        _search(searches, results, arguments)
     except KeyboardInterrupt:
-        kept = "nothing is kept without --out"
-        if store.folder is not None:
-            kept = f"finished simulations are in {store.path}; the same command goes on from there"
-        print(f"\ncacheenv: interrupted; {kept}", file=sys.stderr)
-        return 130
+        results.say_interrupted("simulations")
+        return EXIT_INTERRUPTED
     rows = [_row(search, arguments.seeds) for search in searches]
     config = {
         "scenarios": {entry.base.name: entry.base.to_dict() for entry in entries},
@@ -136,13 +118,13 @@ def run(arguments: argparse.Namespace) -> int:
         "common_cluster": arguments.common_cluster,
     }
     document = json_ready({"results": rows, "config": config, "version": versions()["cacheenv"]})
-    store.write("goodput.csv", csv_text(document["results"], COLUMNS))
-    store.write("goodput.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
-    store.write("goodput_config.yaml", yaml_text({**config, "versions": versions()}))
+    results.write("goodput.csv", csv_text(document["results"], COLUMNS))
+    results.write("goodput.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+    results.write("goodput_config.yaml", dump_yaml({**config, "versions": versions()}))
     if arguments.json:
         print(json.dumps(document, allow_nan=False))
     else:
-        _show(entries, rows, arguments, store)
+        _show(entries, rows, arguments, results)
     return 0
 
 
@@ -153,9 +135,9 @@ def natural_rate(scenario: Scenario) -> float:
     return scenario.workload.rate_scale / scenario.at_rate(1.0).workload.rate_scale
 
 
-def _search(searches: Sequence[Search], store: ResultStore, arguments: argparse.Namespace) -> None:
+def _search(searches: Sequence[Search], results: Results, arguments: argparse.Namespace) -> None:
     """Rounds: every unfinished search asks for one rate, all seeds of all of them run together."""
-    progress, warm = Progress(len(searches), "goodput", arguments.json), False
+    progress, warm = Progress(len(searches), "goodput", "run", quiet=arguments.json), False
     try:
         with Runner(arguments.jobs) as runner:
             while True:
@@ -164,16 +146,16 @@ def _search(searches: Sequence[Search], store: ResultStore, arguments: argparse.
                 if not asked:
                     return
                 cells = [(search.entry, rate, seed) for search, rate in asked for seed in range(arguments.seeds)]
-                missing = [cell for cell in cells if store.get(cell[0].identity(cell[2], cell[1])) is None]
+                missing = [cell for cell in cells if results.get(cell[0].identity(cell[2], cell[1])) is None]
                 tasks = [entry.task(seed, rate) for entry, rate, seed in missing]
                 if tasks and not warm:
                     warm_up(tasks)
                     warm = True
                 for position, summary in runner.run(tasks):
                     entry, rate, seed = missing[position]
-                    store.add({**entry.identity(seed, rate), "slo_attainment": summary["slo_attainment"]})
+                    results.add({**entry.identity(seed, rate), "slo_attainment": summary["slo_attainment"]})
                 for search, rate in asked:
-                    rows = [store.get(search.entry.identity(seed, rate)) for seed in range(arguments.seeds)]
+                    rows = [results.get(search.entry.identity(seed, rate)) for seed in range(arguments.seeds)]
                     search.learn(rate, statistics.fmean(_attainment(row) for row in rows))
     finally:
         progress.close()
@@ -197,7 +179,9 @@ def _row(search: Search, seeds: int) -> dict[str, Any]:
     }
 
 
-def _show(entries: Sequence[Entry], rows: Sequence[dict[str, Any]], arguments: argparse.Namespace, store: Any) -> None:
+def _show(
+    entries: Sequence[Entry], rows: Sequence[dict[str, Any]], arguments: argparse.Namespace, results: Results
+) -> None:
     seeds = f"{arguments.seeds} seed{'s' if arguments.seeds > 1 else ''}"
     for name in dict.fromkeys(entry.base.name for entry in entries):
         print(f"{name}: highest rate at which {100 * arguments.target:g} % of requests meet their SLOs, {seeds}")
@@ -218,5 +202,5 @@ def _show(entries: Sequence[Entry], rows: Sequence[dict[str, Any]], arguments: a
         for policy, changes in notes.items():
             print(f"* {policy} ran with {', '.join(f'{key}={value}' for key, value in changes.items())}")
         print()
-    if store.folder is not None:
-        print(f"written to {store.folder}: goodput.csv, goodput.json, goodput_config.yaml")
+    if results.folder is not None:
+        print(f"written to {results.folder}: goodput.csv, goodput.json, goodput_config.yaml")

@@ -6,11 +6,11 @@ import argparse
 import json
 
 from cacheenv.commands.arguments import check_policies
-from cacheenv.commands.report import align, number, yaml_text
-from cacheenv.commands.store import json_ready
-from cacheenv.scenario import list_scenarios, load_scenario
-from cacheenv.scenario.consistency import TRACE_KIND
-from cacheenv.scenario.schema import parse_assignment
+from cacheenv.commands.text import align, number
+from cacheenv.files.plain import json_ready
+from cacheenv.files.yaml_text import dump_yaml
+from cacheenv.scenario import TRACE_KIND, list_scenarios, load_scenario
+from cacheenv.scenario.keys import parse_assignment
 
 help = "list, show and validate scenarios"
 
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     scenario = load_scenario(arguments.scenario, dict(parse_assignment(text) for text in arguments.set))
     if arguments.action == "show":
         tree = json_ready(scenario.to_dict())
-        print(json.dumps(tree) if arguments.json else yaml_text(tree).rstrip())
+        print(json.dumps(tree) if arguments.json else dump_yaml(tree).rstrip())
         return 0
     check_policies(scenario)
     workload = scenario.make_workload(0)

@@ -6,9 +6,9 @@ import argparse
 import json
 from typing import Any
 
-from cacheenv.commands.arguments import LARGEST_NUMBER, positive, positive_number
-from cacheenv.commands.report import align, number
-from cacheenv.commands.store import json_ready
+from cacheenv.command_line import not_negative, positive, positive_number
+from cacheenv.commands.text import align, number
+from cacheenv.files.plain import json_ready
 
 help = "statistics and reuse ceiling of a trace"
 
@@ -21,17 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--duration", metavar="S", type=positive_number, help="length of the window, s (to the end)")
     parser.add_argument("--limit", metavar="N", type=positive, help="at most this many requests")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def not_negative(text: str) -> float:
-    """A finite number of at least 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < LARGEST_NUMBER:
-        raise argparse.ArgumentTypeError(f"expected a number >= 0, got '{text}'")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:

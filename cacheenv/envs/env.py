@@ -34,7 +34,7 @@ class CacheEnv(gym.Env[Any, Any]):
     Args:
         routes: Whether the agent decides arrivals (set by the registered id).
         moves: Whether the agent decides rescheduling ticks (set by the registered id).
-        scenario: Name, YAML path, mapping or :class:`cacheenv.scenario.sections.Scenario`.
+        scenario: Name, YAML path, mapping or :class:`cacheenv.Scenario`.
         overrides: Changes to the scenario, nested or with dotted keys.
         action_format: `joint` (Discrete) or `factored` (MultiDiscrete).
         observation: `flat` (Box) or `dict` (one Box for each table).

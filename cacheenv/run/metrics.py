@@ -12,8 +12,17 @@ from typing import Any
 
 import numpy as np
 
-UNFINISHED, COMPLETED, REJECTED, TOO_LARGE = 0, 1, 2, 3
-PREFILL, DECODE, STORE = 0, 1, 2
+from cacheenv.sim.state.codes import (
+    COMPLETED,
+    KIND_DECODE,
+    KIND_PREFILL,
+    KIND_STORE,
+    REJECTED,
+    TOO_LARGE,
+    UNFINISHED,
+)
+
+# Kinds of a row of the table of instances.
 
 #: Latencies in the records; each gives `_mean_s`, `_p50_s`, `_p90_s`, `_p99_s` over the requests that have it.
 LATENCIES = {
@@ -98,7 +107,7 @@ def summarize(
     prompt_tokens = int(admitted["prompt_tokens"].sum())
     for name in ("", "_predicted", "_available"):
         summary[f"hit_rate{name}"] = _ratio(int(admitted[f"hit{name}_tokens"].sum()), prompt_tokens)
-    for role, kind in (("prefill", PREFILL), ("decode", DECODE)):
+    for role, kind in (("prefill", KIND_PREFILL), ("decode", KIND_DECODE)):
         busy_s = np.asarray(instances["busy_s"][instances["kind"] == kind], np.float64)
         mean_s = float(busy_s.mean()) if len(busy_s) else math.nan
         summary[f"load_imbalance_{role}"] = _ratio(float(busy_s.max(initial=0.0)), mean_s)
@@ -151,7 +160,7 @@ def _span_s(rows: np.ndarray) -> float:
 def _link_utilisation(instances: np.ndarray, span_s: float) -> float:
     moved = np.asarray(instances["bytes_out"], np.float64) + np.asarray(instances["bytes_in"], np.float64)
     bandwidth = np.asarray(instances["nic_bytes_per_s"], np.float64)
-    present = (instances["kind"] != STORE) | (moved > 0)
+    present = (instances["kind"] != KIND_STORE) | (moved > 0)
     if not present.any() or not span_s > 0:
         return math.nan
     return float(np.mean(moved[present] / (2.0 * bandwidth[present] * span_s)))

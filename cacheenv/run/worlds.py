@@ -14,8 +14,7 @@ from cacheenv.policy.compiled import policy_params, policy_streams
 from cacheenv.run.fill import fill_episode, holder_words, pool_margin, start_tables
 from cacheenv.run.seeds import split_seed
 from cacheenv.run.workload_rows import WorkloadRows
-from cacheenv.scenario import Scenario
-from cacheenv.scenario.consistency import TRACE_KIND
+from cacheenv.scenario import TRACE_KIND, Scenario
 from cacheenv.scenario.resolve import ClusterSpec, resolve
 from cacheenv.sim.decode.gaps import BINS
 from cacheenv.sim.episode import grow, start_episode

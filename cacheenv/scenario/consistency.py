@@ -1,19 +1,14 @@
-"""Checks of a whole scenario: what no single key shows."""
+"""What no single key of a scenario shows: whether the keys fit together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from cacheenv import physics, workload
-from cacheenv.errors import InputError
-from cacheenv.scenario.schema import ConfigError
-
-if TYPE_CHECKING:
-    from cacheenv.scenario.sections import Scenario
-
-TRACE_KIND = "mooncake"
+from cacheenv.errors import ConfigError, InputError
+from cacheenv.scenario.sections import TRACE_KIND, ClusterConfig, WorkloadConfig
 
 
 def _fail(place: str, message: str) -> NoReturn:
@@ -27,13 +22,13 @@ def _preset(place: str, load: Callable[[str], Any], name: str) -> Any:
         raise ConfigError(f"{place}: {problem}", place) from None
 
 
-def check_consistency(scenario: Scenario) -> None:
-    """Presets that exist, capacities that hold at least one page, workload keys that fit together.
+def check_cluster(cluster: ClusterConfig) -> None:
+    """Presets that exist, capacities that hold at least one page, roles that leave somebody to route to.
 
     Raises:
         ConfigError: With the dotted place of the first key that does not fit.
     """
-    cluster, page = scenario.cluster, scenario.cluster.page_tokens
+    page = cluster.page_tokens
     _preset("cluster.prefill.preset", physics.load_preset, cluster.prefill.preset)
     decode_preset = _preset("cluster.decode.preset", physics.load_preset, cluster.decode.preset)
     _preset("cluster.network.link", physics.load_link, cluster.network.link)
@@ -50,11 +45,14 @@ def check_consistency(scenario: Scenario) -> None:
         _fail("cluster.decode.reserve_tokens", f"expected less than the KV capacity of {capacity} tokens")
     if cluster.prefill.pre_prefill >= cluster.prefill.count:
         _fail("cluster.prefill.pre_prefill", f"expected less than cluster.prefill.count = {cluster.prefill.count}")
-    _check_workload(scenario)
 
 
-def _check_workload(scenario: Scenario) -> None:
-    options = scenario.workload
+def check_workload(options: WorkloadConfig, warmup_requests: int) -> None:
+    """Keys that fit the kind of workload, a trace that exists, parameters that its generator takes.
+
+    Raises:
+        ConfigError: With the dotted place of the first key that does not fit.
+    """
     if options.kind == TRACE_KIND:
         if not options.trace:
             _fail("workload.trace", "expected the path of a trace for kind mooncake")
@@ -69,5 +67,5 @@ def _check_workload(scenario: Scenario) -> None:
         workload.check_params(options.kind, options.params)
     except InputError as problem:
         raise ConfigError(f"workload.params: {problem}", "workload.params") from None
-    if scenario.warmup_requests >= options.requests:
+    if warmup_requests >= options.requests:
         _fail("warmup_requests", f"expected less than workload.requests = {options.requests}")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cacheenv.physics import Preset, load_link, load_preset
-from cacheenv.scenario.sections import Scenario
-from cacheenv.sim.view.columns import ROLE_PRE_PREFILL, ROLE_PREFILL
+from cacheenv.scenario.scenario import Scenario
+from cacheenv.sim.state.codes import ROLE_PRE_PREFILL, ROLE_PREFILL
 
 
 @dataclass(frozen=True)

@@ -1,156 +1,17 @@
-"""Strict reading of YAML configuration: nothing is guessed, converted or silently repaired.
+"""The schema of a configuration: what a value must be, said once beside its default, meaning and unit.
 
-Refused with one line each: duplicate keys, text where a number belongs (YAML reads `1e-3` as text), base-60 and octal
-integers, NaN and infinity, unknown keys (with a suggestion), values out of range.
+Refused with one line each: unknown keys (with a suggestion), text where a number belongs (YAML reads `1e-3` as text),
+NaN and infinity, values out of range.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import yaml
-
-from cacheenv.errors import InputError, suggestion
-
-
-class ConfigError(InputError):
-    """Bad configuration value.
-
-    Attributes:
-        place: Dotted key of the value, e.g. `cluster.prefill.count`; empty where the whole file is meant.
-    """
-
-    def __init__(self, message: str, place: str = "") -> None:
-        super().__init__(message)
-        self.place = place
-
-
-class StrictLoader(yaml.SafeLoader):
-    """YAML's safe loader without duplicate keys, base-60 integers (`1:30`) and octal integers (`010`)."""
-
-
-def _mapping(loader: StrictLoader, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
-    seen: dict[str, int] = {}
-    for key_node, _ in node.value:
-        key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-        line = key_node.start_mark.line + 1
-        if key is None or (key_node.tag != "tag:yaml.org,2002:str" and key != "<<"):
-            raise ConfigError(f"line {line}: keys must be text, got {key!r}")
-        if key in seen:
-            raise ConfigError(f"line {line}: key '{key}' stands twice (first in line {seen[key]})", key)
-        seen[key] = line
-    loader.flatten_mapping(node)
-    return {str(key): value for key, value in yaml.SafeLoader.construct_mapping(loader, node, deep=True).items()}
-
-
-def _integer(loader: StrictLoader, node: yaml.ScalarNode) -> int:
-    text = node.value.replace("_", "").lstrip("+-")
-    if not text.isdecimal() or (len(text) > 1 and text[0] == "0"):
-        line = node.start_mark.line + 1
-        raise ConfigError(f"line {line}: expected a plain decimal integer, got {node.value!r} (quote it if it is text)")
-    return yaml.SafeLoader.construct_yaml_int(loader, node)
-
-
-def _float(loader: StrictLoader, node: yaml.ScalarNode) -> float:
-    if ":" in node.value:
-        line = node.start_mark.line + 1
-        raise ConfigError(f"line {line}: expected a plain decimal number, got {node.value!r} (quote it if it is text)")
-    return yaml.SafeLoader.construct_yaml_float(loader, node)
-
-
-StrictLoader.add_constructor("tag:yaml.org,2002:map", _mapping)
-StrictLoader.add_constructor("tag:yaml.org,2002:int", _integer)
-StrictLoader.add_constructor("tag:yaml.org,2002:float", _float)
-
-
-def parse_yaml(text: str) -> Any:
-    """The value of a YAML document.
-
-    Raises:
-        ConfigError: With the line of a syntax error, of a duplicate key or of an ambiguous number.
-    """
-    try:
-        return yaml.load(text, Loader=StrictLoader)
-    except yaml.YAMLError as problem:
-        mark = getattr(problem, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark is not None else ""
-        what = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "unreadable"
-        raise ConfigError(f"{where}not valid YAML: {what}") from None
-    except RecursionError:
-        raise ConfigError("not valid YAML: nested too deeply") from None
-
-
-def read_yaml_mapping(path: Path) -> dict[str, Any]:
-    """The mapping at the top of a YAML file; every problem is an :class:`InputError` that names the file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
-    except OSError as problem:
-        raise InputError(f"{path}: cannot be read: {problem.strerror or problem}") from None
-    try:
-        value = parse_yaml(text)
-    except ConfigError as problem:
-        raise InputError(f"{path}: {problem}") from None
-    if value is None:
-        raise InputError(f"{path}: empty; expected a mapping of scenario keys")
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a mapping at the top, got {_kind(value)}")
-    return value
-
-
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """Splits `dotted.key=value`; the value is read as a YAML value (`null`, `3`, `0.5`, `name`)."""
-    key, mark, value = text.partition("=")
-    key = key.strip()
-    if not mark or not key:
-        raise InputError(f"--set {text}: expected dotted.key=value")
-    try:
-        return key, parse_yaml(value)
-    except ConfigError as problem:
-        raise InputError(f"--set {text}: {problem}") from None
-
-
-def nested(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested form of overrides whose keys may be dotted, nested or both; a later key wins."""
-    if not isinstance(overrides, Mapping):
-        raise ConfigError(f"overrides: expected a mapping of dotted keys to values, got {overrides!r}", "")
-    result: dict[str, Any] = {}
-    for key, value in overrides.items():
-        if not isinstance(key, str) or not all(key.split(".")):
-            raise ConfigError(f"override {key!r}: expected a dotted key such as cluster.prefill.count", str(key))
-        inner: Any = nested(value) if isinstance(value, Mapping) else value
-        for part in reversed(key.split(".")):
-            inner = {part: inner}
-        result = merged(result, inner)
-    return result
-
-
-def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `changes` laid over it; mappings are merged key by key, everything else is replaced."""
-    result = dict(base)
-    for key, value in changes.items():
-        old = result.get(key)
-        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return result
-
-
-def dotted_keys(tree: Mapping[str, Any], place: str = "") -> list[str]:
-    """Dotted names of all leaves of a nested mapping."""
-    keys: list[str] = []
-    for key, value in tree.items():
-        name = f"{place}.{key}" if place else str(key)
-        keys += dotted_keys(value, name) if isinstance(value, Mapping) and value else [name]
-    return keys
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "a mapping", list: "a list", str: "text", bool: "true/false", type(None): "nothing (null)"}
-    return names.get(type(value), f"a value of type {type(value).__name__}")
+from cacheenv.errors import ConfigError, kind_of, suggestion
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +19,7 @@ class Rule:
     """What a configuration value must be.
 
     Attributes:
-        kind: `float`, `int`, `bool`, `text`, `choice` or `mapping`.
+        kind: `float`, `int`, `bool`, `text`, `choice`, `mapping` or `any` (checked elsewhere).
         doc: Meaning and unit, one line.
         low: Smallest value allowed.
         above: The value must be larger than this.
@@ -177,8 +38,8 @@ class Rule:
 
     def check(self, value: Any, place: str) -> Any:
         """`value` in its declared type, or a :class:`ConfigError` naming `place`."""
-        if value is None and self.optional:
-            return None
+        if self.kind == "any" or (value is None and self.optional):
+            return value
         if self.kind in ("float", "int"):
             return self._number(value, place)
         if self.kind == "bool":
@@ -186,7 +47,7 @@ class Rule:
                 raise ConfigError(f"{place}: expected true or false, got {value!r}", place)
         elif self.kind == "mapping":
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{place}: expected a mapping, got {_kind(value)}", place)
+                raise ConfigError(f"{place}: expected a mapping, got {kind_of(value)}", place)
             return dict(value)
         elif not isinstance(value, str):
             expected = f"one of {', '.join(self.choices)}" if self.choices else "text"
@@ -229,6 +90,35 @@ class Rule:
         return f" {' and '.join(parts)}" if parts else ""
 
 
+@dataclasses.dataclass(frozen=True)
+class KeysRule(Rule):
+    """A mapping with any of a few keys.
+
+    Attributes:
+        keys: What the value of each key must be.
+    """
+
+    keys: Mapping[str, Rule] = dataclasses.field(default_factory=dict)
+
+    def check(self, value: Any, place: str) -> Any:
+        """The mapping with all its values checked; keys that are absent stay absent."""
+        checked = {}
+        for key, inner in super().check(value, place).items():
+            name = f"{place}.{key}"
+            if key not in self.keys:
+                raise _unknown_key(name, key, place, self.keys)
+            checked[key] = self.keys[key].check(inner, name)
+        return checked
+
+
+def _unknown_key(name: str, key: Any, place: str, known: Iterable[str]) -> ConfigError:
+    """The error for a key that `place` does not have: with the closest known one, or all of them."""
+    inside = f" in {place}" if place else ""
+    begun = [field for field in known if field.startswith(str(key))]
+    hint = suggestion(begun[0] if begun else key, known) or f"; known{inside}: {', '.join(known)}"
+    return ConfigError(f"unknown key {name}{hint}", name)
+
+
 def _yaml_hint(text: str) -> str:
     """For `1e-3`, which YAML reads as text: how to write the number."""
     try:
@@ -247,16 +137,13 @@ def build(schema: type[Any], tree: Any, place: str = "") -> Any:
     Every field carries either a :class:`Rule` (metadata `rule`) or a nested dataclass (metadata `section`).
     """
     if not isinstance(tree, Mapping):
-        raise ConfigError(f"{place}: expected a mapping, got {_kind(tree)}", place)
+        raise ConfigError(f"{place}: expected a mapping, got {kind_of(tree)}", place)
     fields = {item.name: item for item in dataclasses.fields(schema)}
     values: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{place}.{key}" if place else str(key)
         if key not in fields:
-            inside = f" in {place}" if place else ""
-            begun = [field for field in fields if field.startswith(str(key))]
-            hint = suggestion(begun[0] if begun else key, fields) or f"; known{inside}: {', '.join(fields)}"
-            raise ConfigError(f"unknown key {name}{hint}", name)
+            raise _unknown_key(name, key, place, fields)
         section = fields[key].metadata.get("section")
         values[key] = build(section, value, name) if section else fields[key].metadata["rule"].check(value, name)
     return schema(**values)
@@ -292,6 +179,7 @@ def choice(default: str, choices: tuple[str, ...], doc: str) -> Any:
     return dataclasses.field(default=default, metadata={"rule": Rule("choice", doc, choices=choices)})
 
 
-def mapping(doc: str) -> Any:
-    """Free mapping, checked elsewhere; empty by default."""
-    return dataclasses.field(default_factory=dict, metadata={"rule": Rule("mapping", doc)})
+def mapping(doc: str, keys: Mapping[str, Rule] | None = None) -> Any:
+    """Mapping with some of `keys`, or a free one that is checked elsewhere; empty by default."""
+    rule = Rule("mapping", doc) if keys is None else KeysRule("mapping", doc, keys=keys)
+    return dataclasses.field(default_factory=dict, metadata={"rule": rule})

@@ -1,12 +1,13 @@
-"""Workloads: the request table, the trace loader, the generators and the statistics of a workload."""
+"""Workloads: the requests of an episode, from a trace or a generator, and their statistics."""
 
+from cacheenv.sim.state.codes import REFRESH_TOKENS
 from cacheenv.workload.chat import ChatParams
 from cacheenv.workload.coding_agent import CodingAgentParams
 from cacheenv.workload.generators import GENERATORS, check_params, generate
-from cacheenv.workload.mooncake import load_mooncake
+from cacheenv.workload.lengths import mean_residual_tokens
 from cacheenv.workload.reasoning import ReasoningParams
 from cacheenv.workload.stats import hit_ceiling, lru_hit_blocks, workload_stats
-from cacheenv.workload.table import REFRESH_TOKENS, WORKLOAD_DTYPE, Workload, mean_residual_tokens
+from cacheenv.workload.workload import WORKLOAD_DTYPE, Workload
 
 __all__ = [
     "GENERATORS",
@@ -19,7 +20,6 @@ __all__ = [
     "check_params",
     "generate",
     "hit_ceiling",
-    "load_mooncake",
     "lru_hit_blocks",
     "mean_residual_tokens",
     "workload_stats",

@@ -28,9 +28,10 @@ from cacheenv.workload.draws import (
     whole_tokens,
     zipf,
 )
+from cacheenv.workload.lengths import mean_residual_tokens
 from cacheenv.workload.params import check_fields, real, whole
 from cacheenv.workload.sessions import SessionDraws, Sessions, link_sessions, number_blocks, old_due_slots
-from cacheenv.workload.table import Workload, assemble, mean_residual_tokens
+from cacheenv.workload.workload import Workload, assemble
 
 #: Measured quantiles of the answer length in the conversation trace, tokens, and their mean.
 ANSWER_LEVELS = np.array(

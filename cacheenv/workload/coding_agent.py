@@ -22,9 +22,10 @@ from cacheenv.workload.draws import (
     whole_tokens,
     zipf,
 )
+from cacheenv.workload.lengths import mean_residual_tokens
 from cacheenv.workload.params import check_fields, real, whole
 from cacheenv.workload.sessions import NO_TEMPLATE, SessionDraws, link_sessions, number_blocks, old_due_slots
-from cacheenv.workload.table import Workload, assemble, mean_residual_tokens
+from cacheenv.workload.workload import Workload, assemble
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from cacheenv.errors import InputError, suggestion
 from cacheenv.workload import chat, coding_agent, reasoning
 from cacheenv.workload.params import make_params
-from cacheenv.workload.table import Workload
+from cacheenv.workload.workload import Workload
 
 #: kind -> (parameter dataclass, generator).
 GENERATORS: dict[str, tuple[Any, Any]] = {

@@ -15,20 +15,13 @@ import json
 import math
 import zlib
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from cacheenv.errors import InputError, suggestion
-from cacheenv.workload.table import (
-    CHAIN_RULE,
-    MAX_TOKENS,
-    Workload,
-    assemble,
-    dense_blocks,
-    first_chain_break,
-    mean_residual_tokens,
-)
+from cacheenv.workload.blocks import CHAIN_RULE, dense_blocks, first_chain_break
+from cacheenv.workload.lengths import MAX_TOKENS, mean_residual_tokens
 
 REQUIRED_KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
 NAMESPACE_KEYS = ("namespace", "lora", "tenant")
@@ -36,29 +29,36 @@ SMALLEST_ID, LARGEST_ID = -(2**63), 2**64 - 1
 LARGEST_TIME_MS = 1e15
 
 
-def load_mooncake(
-    path: str | Path,
-    *,
-    rate_scale: float = 1.0,
-    start_s: float = 0.0,
-    duration_s: float | None = None,
-    limit: int | None = None,
-    page_tokens: int = 512,
-) -> Workload:
-    """Reads a trace, or a window of it.
+class Trace(NamedTuple):
+    """What a trace, or a window of it, holds.
 
-    Args:
-        path: `.jsonl` or gzipped JSONL file.
-        rate_scale: Replay speed: arrival times are divided by it (after the window is cut).
-        start_s: Start of the window, seconds of trace time after the first request.
-        duration_s: Length of the window, seconds of trace time; None: to the end.
-        limit: Keep at most this many requests of the window.
-        page_tokens: Tokens that one id stands for.
-
-    Returns:
-        The workload; arrivals count from the start of the window. `mean_residual_tokens` comes from the whole file.
+    Attributes:
+        columns: Name -> column of the requests, `arrival_s` counted from the start of the window.
+        blocks: Int32 block ids of all prompts, one after the other, 0..num_blocks-1 in order of first appearance.
+        num_blocks: Number of different ids.
+        mean_residual_tokens: See :func:`cacheenv.workload.lengths.mean_residual_tokens`; of the whole file.
     """
-    path = Path(path)
+
+    columns: dict[str, np.ndarray]
+    blocks: np.ndarray
+    num_blocks: int
+    mean_residual_tokens: np.ndarray
+
+
+def read_trace(
+    path: Path,
+    *,
+    rate_scale: float,
+    start_s: float,
+    duration_s: float | None,
+    limit: int | None,
+    page_tokens: int,
+) -> Trace:
+    """Reads a trace, or a window of it; the arguments are those of :meth:`cacheenv.Workload.from_mooncake`.
+
+    Raises:
+        InputError: One line that names the file and the line and says what was expected.
+    """
     _check_options(path, rate_scale, start_s, duration_s, limit, page_tokens)
     rows = _Rows(path, page_tokens)
     rows.read(_read_lines(path))
@@ -97,7 +97,7 @@ def load_mooncake(
         "namespace": namespace[first:last],
         "priority": np.array(rows.priority[first:last], dtype=np.int64),
     }
-    return assemble(columns, dense, page_tokens, num_blocks, path.name, mean_residual_tokens(output))
+    return Trace(columns, dense, num_blocks, mean_residual_tokens(output))
 
 
 def _check_options(path: Path, rate_scale: Any, start_s: Any, duration_s: Any, limit: Any, page_tokens: Any) -> None:

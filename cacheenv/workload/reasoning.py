@@ -13,9 +13,10 @@ import numpy as np
 
 from cacheenv.errors import InputError
 from cacheenv.workload.draws import POPULATION, arrival_times, log_normal, stream, whole_tokens
+from cacheenv.workload.lengths import mean_residual_tokens
 from cacheenv.workload.params import check_fields, real, whole
 from cacheenv.workload.sessions import Sessions, number_blocks
-from cacheenv.workload.table import Workload, assemble, mean_residual_tokens
+from cacheenv.workload.workload import Workload, assemble
 
 
 @dataclass(frozen=True)

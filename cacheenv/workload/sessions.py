@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cacheenv.errors import InputError
+from cacheenv.workload.blocks import MAX_INT32
 from cacheenv.workload.session_kernels import fill_sessions, write_block_ids
-from cacheenv.workload.table import MAX_INT32
 
 #: Template of a session that shares its head with no other.
 NO_TEMPLATE = -1

@@ -15,7 +15,7 @@ import numpy as np
 
 from cacheenv.errors import InputError
 from cacheenv.sim.core.jit import inner, jit
-from cacheenv.workload.table import Workload
+from cacheenv.workload.workload import Workload
 
 #: Capacities of the LRU curve in blocks, those of Mooncake's table 1.
 DEFAULT_CAPACITIES = (1_000, 10_000, 30_000, 50_000, 100_000)

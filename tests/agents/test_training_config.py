@@ -84,7 +84,7 @@ def top(key, value):
         (setting("policy_kwargs", {"net_arch": "[64]"}), ["net_arch", "layer sizes"]),
         (setting("policy_kwargs", {"net_arch": [0]}), ["net_arch", "layer sizes"]),
         (setting("policy_kwargs", {"net_arch": {"pi": [64], "v": [64]}}), ["net_arch.v"]),
-        (setting("policy_kwargs", {"activation_fn": "torch.nn.Tanh"}), ["activation_fn", "tanh or relu"]),
+        (setting("policy_kwargs", {"activation_fn": "torch.nn.Tanh"}), ["activation_fn", "one of tanh, relu"]),
         (setting("policy_kwargs", {"netarch": [64]}), ["did you mean 'net_arch'"]),
         (setting("env_kwargs", {"scenari": "kimi-chat"}), ["did you mean 'scenario'"]),
         (setting("env_kwargs", {"overrides": [1]}), ["env_kwargs.overrides", "a mapping"]),

@@ -17,9 +17,8 @@ import math
 
 from cacheenv.sim.core.jit import inner, jit
 from cacheenv.sim.core.rng import hashed_normal
-from cacheenv.sim.state.codes import PREDICT_NONE, PREDICT_ORACLE
+from cacheenv.sim.state.codes import PREDICT_NONE, PREDICT_ORACLE, REFRESH_TOKENS
 
-REFRESH_TOKENS = 20
 KNOT_REFRESHES = 10
 
 

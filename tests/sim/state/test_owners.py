@@ -98,7 +98,9 @@ def violations(source: str, name: str) -> list[str]:
     wrong = []
     for table, column, line in writes.columns:
         candidates = {table} if table is not None else TABLES_WITH.get(column, set())
-        owners = {TABLES[each].owners[column] for each in candidates if each in TABLES and column in TABLES[each].owners}
+        owners = {
+            TABLES[each].owners[column] for each in candidates if each in TABLES and column in TABLES[each].owners
+        }
         if owners and name not in owners:
             wrong.append(f"{name}:{line}: writes {table or '?'}.{column}, which belongs to {', '.join(sorted(owners))}")
     for table, line in writes.arrays:

@@ -1,12 +1,8 @@
-"""The workload table: which requests arrive when, how long they are, and which prompts share a prefix.
-
-A block id names the tokens of its page *and all tokens before them* and the namespace, so equal ids at the head of
-two prompts are exactly their common prefix, and prompts of different namespaces never share an id.
-"""
+"""The workload: which requests arrive when, how long they are, and which prompts share a prefix."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,43 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cacheenv.errors import InputError
+from cacheenv.sim.state.columns import WORKLOAD
+from cacheenv.workload.blocks import CHAIN_RULE, MAX_INT32, dense_blocks, first_chain_break
+from cacheenv.workload.lengths import MAX_TOKENS, mean_residual_tokens
+from cacheenv.workload.mooncake import read_trace
 
-#: Generated tokens between two refreshes of a length prediction.
-REFRESH_TOKENS = 20
-
-WORKLOAD_FIELDS: list[tuple[str, Any]] = [
-    ("arrival_s", np.float64),  # seconds from the start of the workload, not decreasing
-    ("prompt_tokens", np.int64),
-    ("output_tokens", np.int64),
-    ("block_start", np.int64),  # offset into `blocks`
-    ("session", np.int64),  # -1: none
-    ("namespace", np.int32),
-    ("priority", np.int32),
-]
-WORKLOAD_DTYPE = np.dtype((np.record, WORKLOAD_FIELDS))
-MAX_TOKENS = 2**40
-MAX_INT32 = 2**31 - 1
-#: 20 million generated tokens: one absurd length must not make the table of mean residuals fill the memory.
-MAX_RESIDUAL_ENTRIES = 2**20
-
-
-def mean_residual_tokens(output_tokens: Any) -> np.ndarray:
-    """Mean tokens still to come after g generated ones, of the outputs longer than g.
-
-    Args:
-        output_tokens: Output lengths of a population, tokens, any order.
-
-    Returns:
-        Float64 array: `m(g) = E[n - g | n > g]` at g = 0, 20, 40, ... (:data:`MAX_RESIDUAL_ENTRIES` at most); the
-        last entry also stands for larger g.
-    """
-    lengths = np.sort(np.asarray(output_tokens, dtype=np.int64))
-    if lengths.size == 0 or lengths[0] < 1:
-        raise InputError("mean residual length: expected at least one output length, all of them >= 1")
-    generated = np.arange(0, min(lengths[-1], MAX_RESIDUAL_ENTRIES * REFRESH_TOKENS), REFRESH_TOKENS)
-    longer_from = np.searchsorted(lengths, generated, side="right")
-    tail_sums = np.cumsum(lengths[::-1], dtype=np.float64)[::-1]
-    return np.asarray(tail_sums[longer_from] / (lengths.size - longer_from) - generated)
+#: Columns of a request; see `sim/state/columns.py`.
+WORKLOAD_DTYPE = WORKLOAD.dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +54,29 @@ class Workload:
         limit: int | None = None,
         page_tokens: int = 512,
     ) -> Workload:
-        """Reads a trace in Mooncake's JSONL format; see :func:`cacheenv.workload.mooncake.load_mooncake`."""
-        from cacheenv.workload.mooncake import load_mooncake
+        """Reads a trace in Mooncake's JSONL format, or a window of it.
 
-        return load_mooncake(
-            path, rate_scale=rate_scale, start_s=start_s, duration_s=duration_s, limit=limit, page_tokens=page_tokens
+        Args:
+            path: `.jsonl` or gzipped JSONL file.
+            rate_scale: Replay speed: arrival times are divided by it (after the window is cut).
+            start_s: Start of the window, seconds of trace time after the first request.
+            duration_s: Length of the window, seconds of trace time; None: to the end.
+            limit: Keep at most this many requests of the window.
+            page_tokens: Tokens that one id stands for.
+
+        Returns:
+            The workload; arrivals count from the start of the window. `mean_residual_tokens` comes from the whole file.
+        """
+        trace = read_trace(
+            Path(path),
+            rate_scale=rate_scale,
+            start_s=start_s,
+            duration_s=duration_s,
+            limit=limit,
+            page_tokens=page_tokens,
+        )
+        return assemble(
+            trace.columns, trace.blocks, page_tokens, trace.num_blocks, Path(path).name, trace.mean_residual_tokens
         )
 
     @classmethod
@@ -205,52 +189,6 @@ class Workload:
         residual = self.mean_residual_tokens
         if residual.ndim != 1 or residual.size == 0 or not np.all(np.isfinite(residual)) or residual.min() < 0:
             raise InputError(f"{place}: mean_residual_tokens: expected finite numbers >= 0, at least one")
-
-
-CHAIN_RULE = "a block id follows another block than where it first appeared; expected ids that name all before them"
-
-
-def first_chain_break(
-    blocks: np.ndarray, starts: np.ndarray, pages: np.ndarray, namespace: np.ndarray, num_blocks: int
-) -> int:
-    """First request with an id that does not name one prefix, or -1.
-
-    Args:
-        blocks: Int32 ids of all prompts, one after the other, dense.
-        starts: Offset of each prompt.
-        pages: Ids of each prompt.
-        namespace: Namespace of each prompt.
-        num_blocks: Number of different ids.
-    """
-    before = np.empty(len(blocks), dtype=np.int64)
-    before[1:] = blocks[:-1]
-    before[starts] = -1 - namespace.astype(np.int64)
-    first = np.zeros(num_blocks, dtype=np.int64)
-    first[blocks[::-1]] = before[::-1]
-    broken = np.flatnonzero(first[blocks] != before)
-    return int(np.searchsorted(starts, broken[0], side="right") - 1) if broken.size else -1
-
-
-def dense_blocks(prompts: Iterable[Sequence[int]], namespace: np.ndarray) -> tuple[np.ndarray, int]:
-    """Numbers block ids 0, 1, 2, ... in order of first appearance, each namespace for itself.
-
-    Args:
-        prompts: Block ids of each request, any Python integers.
-        namespace: Whole number of each request.
-
-    Returns:
-        Int32 ids of all prompts, one after the other, and the number of different ones.
-    """
-    keys: list[Any] = []
-    if np.any(namespace != namespace[0]):
-        for space, ids in zip(namespace.tolist(), prompts, strict=True):
-            keys.extend((space, int(value)) for value in ids)
-    else:
-        for ids in prompts:
-            keys.extend(ids)
-    number_of = dict.fromkeys(keys)
-    number_of = dict(zip(number_of, range(len(number_of)), strict=True))
-    return np.fromiter(map(number_of.__getitem__, keys), np.int32, len(keys)), len(number_of)
 
 
 def assemble(

@@ -9,7 +9,7 @@ import yaml
 from cli_tools import BENCH, TRACE_LINES, ok, refused
 
 from cacheenv.cli import main
-from cacheenv.commands import arguments, store
+from cacheenv.commands import arguments, identity
 from cacheenv.commands.goodput import Search, natural_rate
 from cacheenv.run.metrics import METRICS
 from cacheenv.scenario import load_scenario
@@ -168,7 +168,7 @@ def test_a_last_line_that_lacks_only_its_end_is_kept(fake, capsys, tmp_path):
 
 def test_results_of_another_program_are_computed_again(fake, capsys, tmp_path, monkeypatch):
     ok(capsys, *BENCH, "--out", tmp_path)
-    monkeypatch.setattr(store, "_sources_digest", lambda: "other")
+    monkeypatch.setattr(identity, "_sources_digest", lambda: "other")
     fake.tasks.clear()
     ok(capsys, *BENCH, "--out", tmp_path)
     assert len(fake.tasks) == 4

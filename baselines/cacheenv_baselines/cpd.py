@@ -24,9 +24,7 @@ Version 1's length test is applied although the excerpt of its code that is publ
 
 from __future__ import annotations
 
-from cacheenv.policy import policy, random_below, route
-from cacheenv.sim.core.jit import jit
-from cacheenv.sim.view.columns import ROLE_PRE_PREFILL, ROLE_PREFILL
+from cacheenv.policy import ROLE_PREFILL, ROLE_PRE_PREFILL, jit, policy, random_below, route
 from cacheenv_baselines.rules import ANY_ROLE, cache_aware, has_role, power_of_two_decode
 
 

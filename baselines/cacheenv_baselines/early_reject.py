@@ -14,8 +14,8 @@ Alone it runs with the router `mooncake`; `router+early_reject` joins it to anot
 
 from __future__ import annotations
 
-from cacheenv.policy import policy
-from cacheenv_baselines.rules import proposed_route, tbt_slo_s, ttft_forecast_s
+from cacheenv.policy import policy, proposed_route
+from cacheenv_baselines.rules import tbt_slo_s, ttft_forecast_s
 
 
 @policy(kind="admission", params={"threshold": 1.0})

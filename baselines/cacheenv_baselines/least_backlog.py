@@ -10,8 +10,7 @@ Parameters: none.
 
 from __future__ import annotations
 
-from cacheenv.policy import least, policy, route
-from cacheenv.sim.core.jit import jit
+from cacheenv.policy import jit, least, policy, route
 from cacheenv_baselines.rules import fewest_tokens_decode
 
 

@@ -22,8 +22,7 @@ import math
 
 import numpy as np
 
-from cacheenv.policy import move, policy, stay
-from cacheenv.sim.core.jit import jit
+from cacheenv.policy import jit, move, policy, stay
 
 
 @jit

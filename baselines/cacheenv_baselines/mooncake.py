@@ -24,8 +24,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cacheenv.policy import policy, reject, route
-from cacheenv.sim.core.jit import jit
+from cacheenv.policy import jit, policy, reject, route
 from cacheenv_baselines.rules import promised_tokens, step_forecast_s, tbt_slo_s, ttft_forecast_s
 
 

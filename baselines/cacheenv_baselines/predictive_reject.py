@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cacheenv.policy import policy
-from cacheenv.sim.core.jit import jit
-from cacheenv_baselines.rules import proposed_route, step_forecast_s, tbt_slo_s, ttft_forecast_s
+from cacheenv.policy import jit, policy, proposed_route
+from cacheenv_baselines.rules import step_forecast_s, tbt_slo_s, ttft_forecast_s
 
 
 @jit

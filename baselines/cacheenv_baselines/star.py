@@ -28,8 +28,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cacheenv.policy import move, policy, stay
-from cacheenv.sim.core.jit import jit
+from cacheenv.policy import jit, move, policy, stay
 
 GRID_POINTS = 8
 CANDIDATES = {"max:reschedule.candidates": 32}

@@ -80,9 +80,11 @@ def store_helps(view, prefill):
 )  # fmt: skip
 def cpd(view, rng, params):
     """Together CPD: cold prompts to the pre-prefill instance, warm ones cache-aware, KV through the store."""
-    version, match_threshold, unmatched_chars, min_chars = params[0], params[1], params[2], params[3]
-    total_chars = view.request[0].prompt_tokens * params[4]
-    matched_chars = view.request[0].memory_hit_tokens * params[4]
+    version, match_threshold, unmatched_chars = params[0], params[1], params[2]
+    min_chars, chars_per_token = params[3], params[4]
+    cache_threshold, balance_abs, balance_rel = params[5], params[6], params[7]
+    total_chars = view.request[0].prompt_tokens * chars_per_token
+    matched_chars = view.request[0].memory_hit_tokens * chars_per_token
     prefill = -1
     if total_chars >= min_chars:
         if is_cold(version, matched_chars, total_chars, match_threshold, unmatched_chars):
@@ -90,7 +92,7 @@ def cpd(view, rng, params):
         if prefill < 0 and version < 2:
             prefill = random_of_role(view, rng, ROLE_PREFILL)
     if prefill < 0:
-        prefill = cache_aware(view, rng, ROLE_PREFILL, params[5], params[6], params[7])
+        prefill = cache_aware(view, rng, ROLE_PREFILL, cache_threshold, balance_abs, balance_rel)
     if prefill < 0:
-        prefill = cache_aware(view, rng, ANY_ROLE, params[5], params[6], params[7])
+        prefill = cache_aware(view, rng, ANY_ROLE, cache_threshold, balance_abs, balance_rel)
     return route(view, prefill, power_of_two_decode(view, rng), 1 if store_helps(view, prefill) else 0)

@@ -21,6 +21,7 @@ from cacheenv_baselines.rules import tbt_slo_s, ttft_forecast_s
 @policy(kind="admission", params={"threshold": 1.0})
 def early_reject(view, rng, params):
     """Mooncake's early rejection on the present load of the two pools."""
+    threshold = params[0]
     prefill, _, pull = proposed_route(view)
     if prefill < 0:
         return 0
@@ -29,4 +30,4 @@ def early_reject(view, rng, params):
     for d in range(view.cluster[0].num_decode):
         step_s += view.decode[d].step_after_s
     decode_load = step_s / view.cluster[0].num_decode / tbt_slo_s(view)
-    return 1 if max(prefill_load, decode_load) <= params[0] else 0
+    return 1 if max(prefill_load, decode_load) <= threshold else 0

@@ -33,16 +33,10 @@ def share_decoding(backlog_s, ahead_s, decode_time_s):
     return (left_by - gone_by) / backlog_s
 
 
-@policy(kind="admission", params={"threshold": 1.0, "decode_time_s": 10.0}, needs_running=True)
-def predictive_reject(view, rng, params):
-    """Mooncake's early rejection on the decode load predicted for the end of the request's prefill."""
-    prefill, _, pull = proposed_route(view)
-    if prefill < 0:
-        return 0
-    decode_time_s, num_decode = params[1], view.cluster[0].num_decode
-    ahead_s = ttft_forecast_s(view, prefill, pull)
-    requests, tokens = np.zeros(num_decode), np.zeros(num_decode)
-
+@jit
+def forecast_batches(view, ahead_s, decode_time_s, requests, tokens):
+    """Fills each decode instance's batch `ahead_s` from now, this request in it: requests and their KV tokens."""
+    num_decode = view.cluster[0].num_decode
     added_requests, added_tokens = 1.0, float(view.request[0].prompt_tokens)
     for i in range(view.cluster[0].num_prefill):
         share = share_decoding(view.prefill[i].backlog_s, ahead_s, decode_time_s)
@@ -56,16 +50,27 @@ def predictive_reject(view, rng, params):
         tokens[d] = added_tokens / num_decode
         if not_running > 0:
             tokens[d] += waiting * row.pending_tokens / not_running
-
     for j in range(view.cluster[0].num_running):
         running = view.running[j]
         if running.elapsed_s + ahead_s <= decode_time_s:
             requests[running.instance] += 1.0
             tokens[running.instance] += running.kv_tokens
 
+
+@policy(kind="admission", params={"threshold": 1.0, "decode_time_s": 10.0}, needs_running=True)
+def predictive_reject(view, rng, params):
+    """Mooncake's early rejection on the decode load predicted for the end of the request's prefill."""
+    threshold, decode_time_s = params[0], params[1]
+    prefill, _, pull = proposed_route(view)
+    if prefill < 0:
+        return 0
+    num_decode = view.cluster[0].num_decode
+    ahead_s = ttft_forecast_s(view, prefill, pull)
+    requests, tokens = np.zeros(num_decode), np.zeros(num_decode)
+    forecast_batches(view, ahead_s, decode_time_s, requests, tokens)
     step_s = 0.0
     for d in range(num_decode):
         step_s += step_forecast_s(view, d, requests[d], tokens[d])
     decode_load = step_s / num_decode / tbt_slo_s(view)
     prefill_load = ahead_s / view.cluster[0].slo_ttft_s
-    return 1 if max(prefill_load, decode_load) <= params[0] else 0
+    return 1 if max(prefill_load, decode_load) <= threshold else 0

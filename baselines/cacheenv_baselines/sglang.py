@@ -41,7 +41,8 @@ ENGINE = {"cluster.prefill.queue": "lpm", "cluster.prefill.lpm_fallback": 128}
 )
 def sglang(view, rng, params):
     """SGLang gateway cache_aware with the command line's defaults, power of two for decode."""
-    prefill = cache_aware(view, rng, ANY_ROLE, params[0], params[1], params[2])
+    cache_threshold, balance_abs, balance_rel = params[0], params[1], params[2]
+    prefill = cache_aware(view, rng, ANY_ROLE, cache_threshold, balance_abs, balance_rel)
     return route(view, prefill, power_of_two_decode(view, rng), 0)
 
 

@@ -74,6 +74,25 @@ def variation(workload, mean):
     return math.sqrt(total / len(workload)) / mean if mean > 0.0 else 0.0
 
 
+@jit
+def may_move(view, row, kappa, cooldown_s):
+    """Whether a candidate's source can send it, moving it pays, and its last move is long enough ago."""
+    request = view.candidate[row]
+    source = view.decode[request.source]
+    if not request.valid or not source.can_send or request.since_move_s < cooldown_s:
+        return False
+    return request.predicted_remaining_tokens * source.step_s >= kappa * request.migrate_s
+
+
+@jit
+def fits(view, row, decode, safety):
+    """Whether a decode instance can take a candidate, with `safety` of its predicted growth."""
+    request, target = view.candidate[row], view.decode[decode]
+    growth = safety * request.predicted_remaining_tokens
+    needed = target.kv_tokens + target.reserved_tokens + request.kv_tokens + growth
+    return target.can_receive and needed <= target.capacity_tokens and request.kv_tokens <= target.room_tokens
+
+
 @policy(
     kind="rescheduler",
     params={
@@ -84,33 +103,26 @@ def variation(workload, mean):
 )  # fmt: skip
 def star(view, rng, params):
     """STAR: moves the decode that lowers the variance of the predicted workload most."""
-    num_decode, slots = view.cluster[0].num_decode, view.cluster[0].num_candidates
+    theta, theta_low, horizon_tokens, first_weight = params[0], params[1], params[2], params[3]
+    kappa, safety, gain_min, cooldown_s, cv_trigger = params[4], params[5], params[6], params[7], params[8]
+    num_decode = view.cluster[0].num_decode
     workload = np.zeros(num_decode)
-    mean = fill_workload(view, params[2], params[3], workload)
-    if params[8] > 0.0 and variation(workload, mean) <= params[8]:
+    mean = fill_workload(view, horizon_tokens, first_weight, workload)
+    if cv_trigger > 0.0 and variation(workload, mean) <= cv_trigger:
         return stay(view)
-    best_row, best_decode, best_gain = -1, -1, params[6]
-    for s in range(num_decode):
-        if not view.decode[s].can_send or workload[s] <= (1.0 + params[0]) * mean:
+    best_row, best_decode, best_gain = -1, -1, gain_min
+    for row in range(num_decode * view.cluster[0].num_candidates):
+        request = view.candidate[row]
+        source = request.source
+        if not may_move(view, row, kappa, cooldown_s) or workload[source] <= (1.0 + theta) * mean:
             continue
-        for row in range(s * slots, (s + 1) * slots):
-            request = view.candidate[row]
-            remaining = request.predicted_remaining_tokens
-            if not request.valid or request.since_move_s < params[7]:
+        load = weighted_load(request.kv_tokens, request.predicted_remaining_tokens, horizon_tokens, first_weight)
+        for d in range(num_decode):
+            if d == source or workload[d] >= (1.0 - theta_low) * mean or not fits(view, row, d, safety):
                 continue
-            if remaining * view.decode[s].step_s < params[4] * request.migrate_s:
-                continue
-            load = weighted_load(request.kv_tokens, remaining, params[2], params[3])
-            for d in range(num_decode):
-                target = view.decode[d]
-                if d == s or not target.can_receive or workload[d] >= (1.0 - params[1]) * mean:
-                    continue
-                needed = target.kv_tokens + target.reserved_tokens + request.kv_tokens + params[5] * remaining
-                if needed > target.capacity_tokens or request.kv_tokens > target.room_tokens:
-                    continue
-                gain = 2.0 * load * (workload[s] - workload[d] - load) / num_decode
-                if gain > best_gain:
-                    best_row, best_decode, best_gain = row, d, gain
+            gain = 2.0 * load * (workload[source] - workload[d] - load) / num_decode
+            if gain > best_gain:
+                best_row, best_decode, best_gain = row, d, gain
     return move(view, best_row, best_decode) if best_row >= 0 else stay(view)
 
 

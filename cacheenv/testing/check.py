@@ -166,7 +166,9 @@ def _warn_of_habits(bundle: PolicyBundle, logs: list[Log]) -> None:
         )
     wants_store = any(key.removeprefix("max:").startswith("cluster.store") for key in bundle.requires())
     if wants_store and not any(log.pulls for log in logs):
-        _warn(f"{name}: expected pulls, as it requires a store, got none in {decisions} decisions; see route(..., pull)")
+        _warn(
+            f"{name}: expected pulls, as it requires a store, got none in {decisions} decisions; see route(..., pull)"
+        )
     ticks = sum(log.ticks for log in logs)
     if has_moves(bundle) and ticks and not any(log.moves for log in logs):
         _warn(f"{name}: expected moves, got {ticks} ticks with a legal one at which it stayed; see move(...)")

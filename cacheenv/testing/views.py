@@ -47,45 +47,56 @@ class GuardedView:
 
     def __init__(self, like: View, noise: frozenset[str]) -> None:
         self.noise = noise
-        self.buffers = [np.zeros(len(table) + 2 * GUARD, table.dtype).view(np.recarray) for table in like]
+        # As plain arrays too: attribute access of record arrays takes most of the time here.
+        self._rows = [np.zeros(len(table) + 2 * GUARD, table.dtype) for table in like]
         if OUTSIDE in noise:
-            for buffer in self.buffers:
-                _scribble(buffer)
-        self.view = View(*(buffer[GUARD:-GUARD] for buffer in self.buffers))
+            for rows in self._rows:
+                _scribble(rows)
+        inside = [rows[GUARD:-GUARD] for rows in self._rows]
+        self.view = View(*(rows.view(np.recarray) for rows in inside))
+        self._plain = View(*(rows.view(np.ndarray) for rows in inside))
+        self._bytes = [rows.view(np.uint8) for rows in inside]
+        self._source: View | None = None
+        self._source_bytes: list[np.ndarray] = []
         self._before: list[bytes] = []
 
     def take(self, view: View, proposed: int | None = None) -> View:
         """The copy with the numbers of `view`, and with another proposed route where one is given."""
-        for mine, theirs in zip(self.view, view, strict=True):
-            mine.view(np.uint8)[:] = theirs.view(np.uint8)
-        cluster = self.view.cluster[0]
+        if view is not self._source:
+            self._source, self._source_bytes = view, [np.asarray(table).view(np.uint8) for table in view]
+        for mine, theirs in zip(self._bytes, self._source_bytes, strict=True):
+            mine[:] = theirs
+        cluster = self._plain.cluster[0]
         if proposed is not None:
-            cluster.proposed = proposed
+            cluster["proposed"] = proposed
         if RUNNING in self.noise:
-            _scribble(self.view.running[int(cluster.num_running) :])
+            _scribble(self._plain.running[cluster["num_running"] :])
         if CANDIDATE in self.noise:
-            stale = self.view.candidate["valid"] == 0
-            if cluster.decision != DECISION_MIGRATE:
-                stale[:] = True
-            kept = self.view.candidate[["valid", "source"]].copy()
-            rows = self.view.candidate[stale]
-            _scribble(rows)
-            self.view.candidate[stale] = rows
-            self.view.candidate["source"] = kept["source"]
-            if cluster.decision == DECISION_MIGRATE:
-                self.view.candidate["valid"] = kept["valid"]
-        self._before = [buffer.tobytes() for buffer in self.buffers]
+            self._scribble_candidates(ticking=cluster["decision"] == DECISION_MIGRATE)
+        self._before = [rows.tobytes() for rows in self._rows]
         return self.view
+
+    def _scribble_candidates(self, ticking: bool) -> None:
+        """Candidates are good at ticks, where they are valid; which slots there are is always said."""
+        table = self._plain.candidate
+        stale = table["valid"] == 0 if ticking else np.ones(len(table), np.bool_)
+        rows = table[stale]
+        kept = rows.copy()
+        _scribble(rows)
+        rows["source"] = kept["source"]
+        if ticking:
+            rows["valid"] = 0
+        table[stale] = rows
 
     def changed(self) -> str | None:
         """Name of a table that was changed since :meth:`take`, rows around it included."""
-        for name, buffer, before in zip(View._fields, self.buffers, self._before, strict=True):
-            if buffer.tobytes() != before:
+        for name, rows, before in zip(View._fields, self._rows, self._before, strict=True):
+            if rows.tobytes() != before:
                 return name
         return None
 
 
-def _scribble(rows: np.recarray) -> None:
+def _scribble(rows: np.ndarray) -> None:
     """Small numbers that would change a decision, and that are legal indices nearly everywhere."""
     for field in rows.dtype.names or ():
         rows[field] = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,7 @@ SMALL = {
 }
 
 
+@functools.cache
 def chats(page_tokens: int, rate_rps: float = 20.0, outputs: tuple[int, int] = (1, 100)) -> Workload:
     """Twelve dialogues of growing prompts behind one system prompt of two pages, turns in random order."""
     draws = np.random.default_rng(7)
@@ -52,6 +54,7 @@ def chats(page_tokens: int, rate_rps: float = 20.0, outputs: tuple[int, int] = (
     )
 
 
+@functools.cache
 def one_prompt(page_tokens: int) -> Workload:
     """One prompt of four whole pages again and again: after the first, all of it but the last page is a hit."""
     return Workload.from_arrays(
@@ -60,6 +63,7 @@ def one_prompt(page_tokens: int) -> Workload:
     )  # fmt: skip
 
 
+@functools.cache
 def short_prompts(page_tokens: int) -> Workload:
     """Prompts shorter than a page."""
     draws = np.random.default_rng(8)
@@ -129,5 +133,12 @@ WORLDS = (
         long_outputs,
     ),
     World("long outputs", {"cluster.decode.count": 4, "cluster.decode.max_batch": 32}, long_outputs),
-    World("overload", {"cluster.prefill.chunk_tokens": 256, "slo.ttft_s": 0.5}, flood),
+    World(
+        "overload",
+        {
+            "cluster.prefill.preset": "llama2-70b_8xA800_mooncake", "cluster.prefill.chunk_tokens": 256,
+            "slo.ttft_s": 0.5,
+        },
+        flood,
+    ),
 )  # fmt: skip

@@ -3,13 +3,13 @@
 Source: Mooncake (arXiv 2407.00079 sections 7.2-7.3), Early Rejection.
 Rule: load of the prefill pool = predicted TTFT / TTFT SLO, of the decode pool = predicted time between tokens / its
 SLO, from the decode load *of now*; accept while the larger is at most `threshold`.
-Parameter: `threshold` (ratio, 1.0, OURS: the paper gives none).
+Parameters:
+  threshold (ratio): largest load that is accepted; OURS, the paper gives none
 Ours: the prefill load is that of the proposed route; the decode load is the mean over the decode instances of the
 present batch's step time with this request added. The SLO between tokens is the tail SLO, else TPOT; one that is not
 set never refuses.
 Quirk kept: requests still in prefill or hand-over are not in the decode load. It is read one prefill time too early,
 which makes the two pools' loads swing against each other; `predictive_reject` is the paper's remedy.
-Alone it runs with the router `mooncake`; `router+early_reject` joins it to another one.
 """
 
 from __future__ import annotations

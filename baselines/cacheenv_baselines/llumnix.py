@@ -6,7 +6,9 @@ Rule: freeness = (free blocks - blocks wanted by the first waiting request) / (r
 for an idle instance. Sources: freeness below `threshold`, or requests preempted ("killed"). Destinations: freeness
 above it and nothing preempted. Sources from the least free on, destinations from the freest on, are paired in order,
 and of each source the shortest running sequence moves.
-Parameters: `threshold` (blocks a request, 3.0, from docs/Arguments.md); `block_tokens` (tokens, 16, vLLM's block).
+Parameters:
+  threshold (blocks a request): see the rule; from docs/Arguments.md of the original
+  block_tokens (tokens): vLLM's block
 Requires: a tick each 0.05 s (its polling interval) and the shortest sequence as first candidate.
 Ours: ties by the lowest index; a pair whose sequence does not fit is passed over. Instances that already take part in
 a migration in that direction are left out of the pairing (one migration at a time, as in the original).

@@ -2,17 +2,18 @@
 
 Source: Mooncake (arXiv 2407.00079 section 7.4), Early Rejection Based on Prediction, at system level.
 Rule: every request is assumed to decode for the same time t_d. For the moment t at which this one would leave prefill:
- 1 add the requests that the prefill pool finishes by t, this one included, spread evenly over the decode instances;
- 2 remove the requests whose decode time exceeds t_d by then;
- 3 decode load = mean over the decode instances of the step time of that batch / SLO between tokens.
-Accept while the larger of it and the prefill load (predicted TTFT / SLO) is at most `threshold`.
-Parameters: `threshold` (ratio, 1.0, OURS) and `decode_time_s` = t_d (seconds, 10, OURS: the 343 output tokens of
-Mooncake's conversation trace at 29 ms; to be set to the mean decode time of the workload). The paper gives neither.
+  1. Add the requests that the prefill pool finishes by t, this one included, spread evenly over the decode instances.
+  2. Remove the requests whose decode time exceeds t_d by then.
+  3. Decode load = mean over the decode instances of the step time of that batch / SLO between tokens.
+  4. Accept while the larger of it and the prefill load (predicted TTFT / SLO) is at most `threshold`.
+Parameters:
+  threshold (ratio): largest load that is accepted; OURS, the paper gives none
+  decode_time_s (s): t_d, to be set to the mean decode time of the workload; OURS, the paper gives none: the 343 output
+    tokens of Mooncake's conversation trace at 29 ms
 Ours: the requests in flight on a prefill instance are taken to leave it evenly over its backlog, so of a backlog b the
 share min(1, t/b) has left by t; those that left more than t_d before t are gone from decode too; without a backlog all
 are in hand-over and count. Requests that wait at a decode instance (or were preempted) count in its batch, with the
 mean prompt of its requests that are not running. Growth of the KV until t is left out.
-Alone it runs with the router `mooncake`; `router+predictive_reject` joins it to another one.
 """
 
 from __future__ import annotations

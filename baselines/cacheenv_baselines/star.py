@@ -1,23 +1,28 @@
 """`star`, `star_oracle`, `star_nopred`, `star_variance`: rescheduling of decodes by predicted workload.
 
 Source: STAR (arXiv 2510.13668). The paper's loop, classification, filter, memory check and variance objective; no code
-and hardly any constants are public, so all defaults below are OURS.
-Rule, at each tick until nothing is gained: the workload of a decode instance is W = sum over its requests and over a
-grid of steps h ahead of w_h * (resident tokens + h), as far as a request is predicted to last beyond h. Sources have
-W > (1 + theta) * mean, destinations W < (1 - theta_low) * mean. Of all moves of a candidate from a source to a
+and hardly any constants are public, so all defaults are OURS.
+Rule: at each tick until nothing is gained: the workload of a decode instance is W = sum over its requests and over a
+grid of 8 steps h ahead of w_h x (resident tokens + h), as far as a request is predicted to last beyond h. Sources have
+W > (1 + `theta`) x mean, destinations W < (1 - `theta_low`) x mean. Of all moves of a candidate from a source to a
 destination take the one that lowers the variance of W over the instances most, if it
- pays: predicted remaining tokens * step time of the source >= kappa * time to copy its KV,
- fits: KV of the destination + KV of the request + safety * predicted remaining tokens <= capacity,
- is legal now (batch slot, room, one migration a source and one a destination) and its last move ended cooldown_s ago.
-Of equal gains the first by source, candidate slot, destination.
-
-Parameters: `theta`, `theta_low` (share of the mean, 0.1); `horizon_tokens` (2000 steps, 8 grid points);
-`first_weight` (0.5: weight of h = 0, the others fall geometrically and all add up to 1; 1 = present load only);
-`kappa` (3); `safety` (0.5); `gain_min` (squared tokens, 0); `cooldown_s` (5); `cv_trigger` (0: act only while the
-coefficient of variation of W exceeds it).
-Variants: `star_oracle` with true remaining lengths; `star_nopred` with the present load only (first_weight 1) and the
-population mean as remaining length in its two filters; `star_variance` with cv_trigger 0.2, as some summaries put it.
-Requires: up to 32 candidate requests of each source.
+  * pays: predicted remaining tokens x step time of the source >= `kappa` x time to copy its KV,
+  * fits: KV of the destination + KV of the request + `safety` x predicted remaining tokens <= capacity,
+  * is legal now (batch slot, room, one migration a source and one a destination), and
+  * its last move ended `cooldown_s` ago. Of equal gains the first by source, candidate slot, destination.
+Parameters:
+  theta (share of the mean): excess of W that makes a source
+  theta_low (share of the mean): lack of W that makes a destination
+  horizon_tokens (steps): the last h of the grid
+  first_weight (share): weight of h = 0; the others fall geometrically and all add up to 1; 1 = present load only
+  kappa (ratio): see the rule
+  safety (share): see the rule
+  gain_min (squared tokens): a smaller gain is none
+  cooldown_s (s): see the rule
+  cv_trigger (ratio): act only while the coefficient of variation of W exceeds it
+Variants: `star_oracle` with true remaining lengths; `star_nopred` with the present load only (`first_weight` 1) and the
+population mean as remaining length in its two filters; `star_variance` with `cv_trigger` 0.2, as some summaries put it.
+Requires: at least 32 candidate slots of each source, and the prediction kind of the variant.
 Ours: a request that is on its way counts at its destination, with what is reserved for it, and not at its source.
 """
 

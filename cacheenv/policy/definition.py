@@ -21,7 +21,10 @@ import numpy as np
 from cacheenv.errors import InputError, suggestion
 from cacheenv.sim.core.jit import POLICY_OPTIONS, jit_signature
 from cacheenv.sim.policies.address import POLICY_SIGNATURE
-from cacheenv.sim.policies.compose import PARTS as KINDS
+from cacheenv.sim.policies.compose import PARTS
+
+#: Kinds of policies, in the order in which they decide.
+KINDS = PARTS
 
 
 @dataclass(frozen=True)

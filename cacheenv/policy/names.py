@@ -1,4 +1,4 @@
-"""Policies by name: `router/decode_choice+rescheduler+admission`, each with `(key=value,...)`, from what is installed."""
+"""Policies by name: `router/decode_choice+rescheduler+admission`, each part with `(key=value,...)` where wanted."""
 
 from __future__ import annotations
 

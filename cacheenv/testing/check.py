@@ -160,9 +160,9 @@ def _warn_of_habits(bundle: PolicyBundle, logs: list[Log]) -> None:
     if illegal:
         first = next(log.first_illegal for log in logs if log.illegal)
         _warn(
-            f"{name}: expected legal actions, got {illegal} of {decisions} ({100 * illegal / decisions:.2g} %) that were "
-            f"not and fell back, the first in {first}; look at the mask, or at pull_tokens, allow_reject, can_send, "
-            "can_receive and room_tokens"
+            f"{name}: expected legal actions, got {illegal} of {decisions} ({100 * illegal / decisions:.2g} %) that "
+            f"were not and fell back, the first in {first}; look at the mask, or at pull_tokens, allow_reject, "
+            "can_send, can_receive and room_tokens"
         )
     wants_store = any(key.removeprefix("max:").startswith("cluster.store") for key in bundle.requires())
     if wants_store and not any(log.pulls for log in logs):

@@ -54,7 +54,7 @@ class GuardedView:
                 _scribble(rows)
         inside = [rows[GUARD:-GUARD] for rows in self._rows]
         self.view = View(*(rows.view(np.recarray) for rows in inside))
-        self._plain = View(*(rows.view(np.ndarray) for rows in inside))
+        self._plain = dict(zip(View._fields, inside, strict=True))
         self._bytes = [rows.view(np.uint8) for rows in inside]
         self._source: View | None = None
         self._source_bytes: list[np.ndarray] = []
@@ -66,11 +66,11 @@ class GuardedView:
             self._source, self._source_bytes = view, [np.asarray(table).view(np.uint8) for table in view]
         for mine, theirs in zip(self._bytes, self._source_bytes, strict=True):
             mine[:] = theirs
-        cluster = self._plain.cluster[0]
+        cluster = self._plain["cluster"][0]
         if proposed is not None:
             cluster["proposed"] = proposed
         if RUNNING in self.noise:
-            _scribble(self._plain.running[cluster["num_running"] :])
+            _scribble(self._plain["running"][cluster["num_running"] :])
         if CANDIDATE in self.noise:
             self._scribble_candidates(ticking=cluster["decision"] == DECISION_MIGRATE)
         self._before = [rows.tobytes() for rows in self._rows]
@@ -78,7 +78,7 @@ class GuardedView:
 
     def _scribble_candidates(self, ticking: bool) -> None:
         """Candidates are good at ticks, where they are valid; which slots there are is always said."""
-        table = self._plain.candidate
+        table = self._plain["candidate"]
         stale = table["valid"] == 0 if ticking else np.ones(len(table), np.bool_)
         rows = table[stale]
         kept = rows.copy()

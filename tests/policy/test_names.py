@@ -74,7 +74,7 @@ def test_parts_that_need_different_things():
     two = make_policy("star_nopred").rescheduler
     assert make_policy("sglang+star_oracle").requires()["prediction.kind"] == "oracle"
     bundle = PolicyBundle("both", rescheduler=one, decode_choice=two)
-    with pytest.raises(InputError, match="policy both: its parts need different values of prediction.kind"):
+    with pytest.raises(InputError, match=r"policy both: its parts need different values of prediction\.kind"):
         bundle.requires()
 
 

@@ -169,7 +169,7 @@ class MadeForEight(broken.Object):
 
 
 def test_a_scenario_of_its_own():
-    with pytest.raises(PolicyCheckError, match="world 'kimi-chat', decision 0 .* got -1"):
+    with pytest.raises(PolicyCheckError, match=r"world 'kimi-chat', decision 0 .* got -1"):
         check_policy(MadeForEight(), scenario="kimi-chat")
 
 

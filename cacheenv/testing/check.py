@@ -54,18 +54,21 @@ def check_policy(policy: Any, scenario: Any = None) -> None:
     """
     bundle = complete_bundle(policy, Scenario())
     logs: list[Log] = []
+    notes: dict[str, str] = {}  # the first of each sort
     refusals: list[InputError] = []
     for world in _worlds(scenario):
         try:
             settled = apply_requirements(world.scenario(), bundle)
-            logs.append(_check_in(world, settled, bundle))
+            logs.append(_check_in(world, settled, bundle, notes))
         except PolicyCheckError:
             raise
         except InputError as refusal:
             refusals.append(refusal)
     if not logs:
         raise refusals[-1]
-    _warn_of_habits(bundle, logs)
+    _note_habits(bundle, logs, notes)
+    for note in notes.values():
+        warnings.warn(note, PolicyCheckWarning, stacklevel=2)
 
 
 def _worlds(scenario: Any) -> tuple[World, ...]:
@@ -76,8 +79,8 @@ def _worlds(scenario: Any) -> tuple[World, ...]:
     return (*WORLDS, World(own.name, {**limit, "warmup_requests": 0}, None, own))
 
 
-def _check_in(world: World, scenario: Scenario, bundle: PolicyBundle) -> Log:
-    """All checks in one world; the log of the first run."""
+def _check_in(world: World, scenario: Scenario, bundle: PolicyBundle, notes: dict[str, str]) -> Log:
+    """All checks in one world; the log of the first run. Suspicions go into `notes`."""
     place = f"policy {bundle.name}: world '{world.name}'"
     first_bundle = _fresh(bundle)
     copied = bundle.actor is None or first_bundle.actor is not bundle.actor
@@ -94,16 +97,18 @@ def _check_in(world: World, scenario: Scenario, bundle: PolicyBundle) -> Log:
     if not needs_running(bundle):
         at = _first_difference(log, _run(world, scenario, _fresh(bundle), fill_running=True))
         if at is not None:
-            _warn(
+            notes.setdefault(
+                "running",
                 f"{place}: expected decisions that do not need view.running at arrivals, got another decision {at} "
-                "where it is filled; declare needs_running=True"
+                "where it is filled; declare needs_running=True",
             )
     if bundle.actor is not None and copied:
         at = _first_difference(log, _run(world, scenario, first_bundle))
         if at is not None:
-            _warn(
+            notes.setdefault(
+                "state",
                 f"{place}: expected equal decisions when an object runs the same episode again, got others from "
-                f"decision {at} on; use a new object for each run, or start over where now_s goes back"
+                f"decision {at} on; use a new object for each run, or start over where now_s goes back",
             )
     return log
 
@@ -152,27 +157,23 @@ def _first_difference(one: Log, other: Log) -> int | None:
     return next((at for at, (mine, theirs) in enumerate(pairs) if mine != theirs), shorter)
 
 
-def _warn_of_habits(bundle: PolicyBundle, logs: list[Log]) -> None:
+def _note_habits(bundle: PolicyBundle, logs: list[Log], notes: dict[str, str]) -> None:
     """What is legal in each decision and suspicious in all of them together."""
     decisions = sum(len(log.actions) for log in logs)
     illegal = sum(log.illegal for log in logs)
     name = f"policy {bundle.name}"
     if illegal:
         first = next(log.first_illegal for log in logs if log.illegal)
-        _warn(
+        notes["illegal"] = (
             f"{name}: expected legal actions, got {illegal} of {decisions} ({100 * illegal / decisions:.2g} %) that "
             f"were not and fell back, the first in {first}; look at the mask, or at pull_tokens, allow_reject, "
             "can_send, can_receive and room_tokens"
         )
     wants_store = any(key.removeprefix("max:").startswith("cluster.store") for key in bundle.requires())
     if wants_store and not any(log.pulls for log in logs):
-        _warn(
+        notes["pulls"] = (
             f"{name}: expected pulls, as it requires a store, got none in {decisions} decisions; see route(..., pull)"
         )
     ticks = sum(log.ticks for log in logs)
     if has_moves(bundle) and ticks and not any(log.moves for log in logs):
-        _warn(f"{name}: expected moves, got {ticks} ticks with a legal one at which it stayed; see move(...)")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, PolicyCheckWarning, stacklevel=2)
+        notes["moves"] = f"{name}: expected moves, got {ticks} ticks with a legal one at which it stayed; see move(...)"

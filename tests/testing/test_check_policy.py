@@ -145,8 +145,10 @@ def test_numbers_that_mean_nothing(wrong, message):
     ],
 )
 def test_legal_but_suspicious(odd, message):
-    with pytest.warns(PolicyCheckWarning, match=message):
+    with pytest.warns(PolicyCheckWarning, match=message) as caught:
         check_policy(odd)
+    assert all(warning.filename == __file__ and "\n" not in str(warning.message) for warning in caught)
+    assert len(caught) == 1
 
 
 def test_bad_input_is_bad_input():

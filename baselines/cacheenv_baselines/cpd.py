@@ -2,31 +2,36 @@
 
 Source: Together CPD ("Cache-aware disaggregated inference", 2026-03-04); the rule from the authors' router code:
 smg-project/smg pull request 469 (version 2, 2026-02), vschandramourya/sglang 0fa463ec7 (version 1, 2026-01).
-Rule, with ratio = longest prefix that the router remembers sending anywhere / prompt, in characters:
- prompts shorter than min_chars: normal policy;
- cold (version 2: ratio < match_threshold and unmatched >= unmatched_chars; version 1: ratio <= match_threshold or
- unmatched >= unmatched_chars): the first pre-prefill instance; without one, the normal policy (version 1: random);
- warm: the normal policy (version 1: a uniformly random normal instance).
- Normal policy: cache_aware (see :mod:`cacheenv_baselines.sglang`) over the normal prefill instances.
- Decode: power of two, as in :mod:`cacheenv_baselines.sglang`.
-Computed prompts are written to the shared store, so a prompt that was cold once is pulled from there later.
-
-Parameters: `version` (2); `match_threshold` (share, 0.1); `unmatched_chars` (characters, 10,000); `min_chars`
-(characters, 10,000); `chars_per_token` (4, OURS); `cache_threshold` 0.3, `balance_abs` 64 requests, `balance_rel` 1.5.
-Requires: one pre-prefill instance; a store with write-through, 14,000,000 tokens (OURS: 500 GB, the larger store of the
-authors' scripts, at the 35,136 bytes a token of their model); pulls from the store only; router memory as `sglang`.
+Rule: with ratio = longest prefix that the router remembers sending anywhere / prompt, in characters:
+  * Prompts shorter than `min_chars`: the normal policy, which is that of `sglang` over the normal prefill instances.
+  * Cold ones (version 2: ratio < `match_threshold` and unmatched >= `unmatched_chars`; version 1: ratio <=
+    `match_threshold` or unmatched >= `unmatched_chars`): the first pre-prefill instance; without one, the normal policy
+    (version 1: a random instance).
+  * Warm ones: the normal policy (version 1: a uniformly random normal instance).
+Decode: as `power_of_two`. Computed prompts are written to the cluster store, so a prompt that was cold once is pulled
+from there later.
+Parameters:
+  version (1 or 2): which of the authors' two rules
+  match_threshold (share of the prompt): see the rule
+  unmatched_chars (characters): see the rule
+  min_chars (characters): see the rule
+  chars_per_token (characters): length of a token; OURS
+  cache_threshold (share of the prompt): of the normal policy
+  balance_abs (requests): of the normal policy
+  balance_rel (ratio): of the normal policy
+Requires: one pre-prefill instance; a store with write-through, of at least 14,000,000 tokens (OURS: 500 GB, the larger
+store of the authors' scripts, at the 35,136 bytes a token of their model); pulls from the store only; router memory as
+`sglang`.
 Ours: the store is used where its prefix is longer than the local one and the estimated transfer and rest take less
 time than computing; the real engines query it without an estimate.
 Deviations: the memory works in pages; the normal policy's match counts normal instances only, whereas the authors'
-tree may name the pre-prefill worker, which its candidate list lacks; no decode worker is paired with a pre-prefill one.
-Version 1's length test is applied although the excerpt of its code that is public does not show it.
+tree may name the pre-prefill worker, which its candidate list lacks; no decode worker is paired with a pre-prefill one;
+version 1's length test is applied although the excerpt of its code that is public does not show it.
 """
 
 from __future__ import annotations
 
-from cacheenv.policy import policy, random_below, route
-from cacheenv.sim.core.jit import jit
-from cacheenv.sim.view.columns import ROLE_PRE_PREFILL, ROLE_PREFILL
+from cacheenv.policy import ROLE_PRE_PREFILL, ROLE_PREFILL, jit, policy, random_below, route
 from cacheenv_baselines.rules import ANY_ROLE, cache_aware, has_role, power_of_two_decode
 
 
@@ -82,9 +87,11 @@ def store_helps(view, prefill):
 )  # fmt: skip
 def cpd(view, rng, params):
     """Together CPD: cold prompts to the pre-prefill instance, warm ones cache-aware, KV through the store."""
-    version, match_threshold, unmatched_chars, min_chars = params[0], params[1], params[2], params[3]
-    total_chars = view.request[0].prompt_tokens * params[4]
-    matched_chars = view.request[0].memory_hit_tokens * params[4]
+    version, match_threshold, unmatched_chars = params[0], params[1], params[2]
+    min_chars, chars_per_token = params[3], params[4]
+    cache_threshold, balance_abs, balance_rel = params[5], params[6], params[7]
+    total_chars = view.request[0].prompt_tokens * chars_per_token
+    matched_chars = view.request[0].memory_hit_tokens * chars_per_token
     prefill = -1
     if total_chars >= min_chars:
         if is_cold(version, matched_chars, total_chars, match_threshold, unmatched_chars):
@@ -92,7 +99,7 @@ def cpd(view, rng, params):
         if prefill < 0 and version < 2:
             prefill = random_of_role(view, rng, ROLE_PREFILL)
     if prefill < 0:
-        prefill = cache_aware(view, rng, ROLE_PREFILL, params[5], params[6], params[7])
+        prefill = cache_aware(view, rng, ROLE_PREFILL, cache_threshold, balance_abs, balance_rel)
     if prefill < 0:
-        prefill = cache_aware(view, rng, ANY_ROLE, params[5], params[6], params[7])
+        prefill = cache_aware(view, rng, ANY_ROLE, cache_threshold, balance_abs, balance_rel)
     return route(view, prefill, power_of_two_decode(view, rng), 1 if store_helps(view, prefill) else 0)

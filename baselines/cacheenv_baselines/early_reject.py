@@ -3,24 +3,25 @@
 Source: Mooncake (arXiv 2407.00079 sections 7.2-7.3), Early Rejection.
 Rule: load of the prefill pool = predicted TTFT / TTFT SLO, of the decode pool = predicted time between tokens / its
 SLO, from the decode load *of now*; accept while the larger is at most `threshold`.
-Parameter: `threshold` (ratio, 1.0, OURS: the paper gives none).
+Parameters:
+  threshold (ratio): largest load that is accepted; OURS, the paper gives none
 Ours: the prefill load is that of the proposed route; the decode load is the mean over the decode instances of the
 present batch's step time with this request added. The SLO between tokens is the tail SLO, else TPOT; one that is not
 set never refuses.
 Quirk kept: requests still in prefill or hand-over are not in the decode load. It is read one prefill time too early,
 which makes the two pools' loads swing against each other; `predictive_reject` is the paper's remedy.
-Alone it runs with the router `mooncake`; `router+early_reject` joins it to another one.
 """
 
 from __future__ import annotations
 
-from cacheenv.policy import policy
-from cacheenv_baselines.rules import proposed_route, tbt_slo_s, ttft_forecast_s
+from cacheenv.policy import policy, proposed_route
+from cacheenv_baselines.rules import tbt_slo_s, ttft_forecast_s
 
 
 @policy(kind="admission", params={"threshold": 1.0})
 def early_reject(view, rng, params):
     """Mooncake's early rejection on the present load of the two pools."""
+    threshold = params[0]
     prefill, _, pull = proposed_route(view)
     if prefill < 0:
         return 0
@@ -29,4 +30,4 @@ def early_reject(view, rng, params):
     for d in range(view.cluster[0].num_decode):
         step_s += view.decode[d].step_after_s
     decode_load = step_s / view.cluster[0].num_decode / tbt_slo_s(view)
-    return 1 if max(prefill_load, decode_load) <= params[0] else 0
+    return 1 if max(prefill_load, decode_load) <= threshold else 0

@@ -1,17 +1,15 @@
 """`least_backlog`: the least outstanding work, in seconds of prefill and in tokens of decode.
 
-Source: ours, as the load-only counterpart of Mooncake ("load balancing" in its scheduling figures): the queue term of
+Source: OURS, as the load-only counterpart of Mooncake ("load balancing" in its scheduling figures): the queue term of
 Algorithm 1 (section 6 of the FAST version) without the cache and transfer terms.
 Rule: the prefill instance with the smallest `backlog_s` (predicted prefill seconds of waiting requests, what is left
 of the running batch and of a chunked prompt), and the decode instance with the fewest KV tokens, resident or promised
-(see :mod:`cacheenv_baselines.least_kv`). Ties at random. No pull.
-Parameters: none.
+(as `least_kv`). Ties at random. No pull.
 """
 
 from __future__ import annotations
 
-from cacheenv.policy import least, policy, route
-from cacheenv.sim.core.jit import jit
+from cacheenv.policy import jit, least, policy, route
 from cacheenv_baselines.rules import fewest_tokens_decode
 
 

@@ -1,9 +1,9 @@
-"""`least_kv`: decode choice by KV tokens; used behind a router, as in `mooncake/least_kv`.
+"""`least_kv`: the fewest KV tokens.
 
 Source: current-load balancing of the decode pool (the "current KV load" baseline of the STAR paper, FlowKV).
 Rule: the decode instance with the smallest sum of resident KV tokens of the batch and prompt tokens of the requests
-that are assigned to it but not running (in prefill, hand-over, or waiting). Ties at random.
-Parameters: none.
+that are assigned to it but not running (in prefill, hand-over, or waiting). Ties at random. Used behind a router, as in
+`mooncake/least_kv`.
 Ours: promised tokens count from the decision on. With resident tokens alone, all requests of one instant would choose
 the same instance, a fault that was reported of several routers. KV of preempted requests is freed and not counted.
 """

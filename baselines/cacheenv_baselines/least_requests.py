@@ -1,10 +1,9 @@
 """`least_requests`: join the shortest queue, counted in requests.
 
-Source: `least_request` / JSQ of the usual gateways (vLLM production-stack, AIBrix).
+Source: `least_request` / join-the-shortest-queue of the usual gateways (vLLM production-stack, AIBrix).
 Rule: the prefill instance with the fewest requests in flight (routed there, hand-over not ended), and the decode
 instance with the fewest requests in flight (assigned there, not finished). Ties at random. No pull.
-Parameters: none.
-Kept: all requests weigh the same, however long they are; the cache is ignored.
+Quirk kept: all requests weigh the same, however long they are; the cache is ignored.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ Rule: freeness = (free blocks - blocks wanted by the first waiting request) / (r
 for an idle instance. Sources: freeness below `threshold`, or requests preempted ("killed"). Destinations: freeness
 above it and nothing preempted. Sources from the least free on, destinations from the freest on, are paired in order,
 and of each source the shortest running sequence moves.
-Parameters: `threshold` (blocks a request, 3.0, from docs/Arguments.md); `block_tokens` (tokens, 16, vLLM's block).
+Parameters:
+  threshold (blocks a request): see the rule; from docs/Arguments.md of the original
+  block_tokens (tokens): vLLM's block
 Requires: a tick each 0.05 s (its polling interval) and the shortest sequence as first candidate.
 Ours: ties by the lowest index; a pair whose sequence does not fit is passed over. Instances that already take part in
 a migration in that direction are left out of the pairing (one migration at a time, as in the original).
@@ -22,8 +24,7 @@ import math
 
 import numpy as np
 
-from cacheenv.policy import move, policy, stay
-from cacheenv.sim.core.jit import jit
+from cacheenv.policy import jit, move, policy, stay
 
 
 @jit
@@ -51,6 +52,35 @@ def shortest_candidate(view, source):
     return best
 
 
+@jit
+def gives(view, decode, free, threshold):
+    """Whether an instance is a source: too little free, or requests preempted."""
+    return free[decode] < threshold or view.decode[decode].preempted_requests > 0
+
+
+@jit
+def least_free_source(view, free, paired, threshold):
+    """The least free source that is not paired yet and can send; -1 if there is none."""
+    source = -1
+    for d in range(view.cluster[0].num_decode):
+        if not paired[d] and gives(view, d, free, threshold) and view.decode[d].can_send:
+            if source < 0 or free[d] < free[source]:
+                source = d
+    return source
+
+
+@jit
+def freest_destination(view, free, paired, threshold):
+    """The freest destination that is not paired yet and can receive; -1 if there is none."""
+    target = -1
+    for d in range(view.cluster[0].num_decode):
+        takes = free[d] > threshold and not gives(view, d, free, threshold)
+        if not paired[d] and takes and view.decode[d].can_receive:
+            if target < 0 or free[d] > free[target]:
+                target = d
+    return target
+
+
 @policy(
     kind="rescheduler",
     params={"threshold": 3.0, "block_tokens": 16},
@@ -58,25 +88,18 @@ def shortest_candidate(view, source):
 )
 def llumnix(view, rng, params):
     """Llumnix: the shortest sequence of the least free instance moves to the freest one."""
+    threshold, block_tokens = params[0], params[1]
     num_decode = view.cluster[0].num_decode
-    free, used = np.zeros(num_decode), np.zeros(num_decode)
+    free, paired = np.zeros(num_decode), np.zeros(num_decode, np.bool_)
     for d in range(num_decode):
-        free[d] = freeness(view, d, params[1])
+        free[d] = freeness(view, d, block_tokens)
     for _ in range(num_decode):
-        source, target = -1, -1
-        for d in range(num_decode):
-            killed = view.decode[d].preempted_requests > 0
-            if used[d] > 0.0:
-                continue
-            if free[d] < params[0] or killed:
-                if view.decode[d].can_send and (source < 0 or free[d] < free[source]):
-                    source = d
-            elif free[d] > params[0] and view.decode[d].can_receive and (target < 0 or free[d] > free[target]):
-                target = d
+        source = least_free_source(view, free, paired, threshold)
+        target = freest_destination(view, free, paired, threshold)
         if source < 0 or target < 0:
             break
         row = shortest_candidate(view, source)
         if row >= 0 and view.candidate[row].kv_tokens <= view.decode[target].room_tokens:
             return move(view, row, target)
-        used[source], used[target] = 1.0, 1.0
+        paired[source], paired[target] = True, True
     return stay(view)

@@ -2,12 +2,11 @@
 
 Source: LMetric (arXiv 2603.15202, abstract): the instance with the smallest product of the new prefill tokens that the
 request would have there and the instance's current batch size. No parameters, which is its point.
-Rule: score(i) = (prompt - predicted hit on i) * requests in flight on prefill instance i.
-Parameters: none.
+Rule: score(i) = (prompt - predicted hit on i) x requests in flight on prefill instance i; equal scores: fewer new
+tokens, then the lowest index. Decode: the fewest requests in flight, of equal ones the lowest index. No pull.
 Ours: the paper's instances do both phases. In a disaggregated cluster the product chooses the prefill instance, with
 the requests in flight (waiting, running, handing over) as batch size; nothing is prefilled on a decode instance, where
-the other factor alone is left: fewest requests in flight. Equal scores: fewer new tokens, then the lowest index; equal
-decode loads: the lowest index. Tokens of waiting requests do not count as new tokens.
+the other factor alone is left. Tokens of waiting requests do not count as new tokens.
 Quirk kept: an idle instance scores 0 whatever it has cached, so it beats any busy instance with a full hit.
 """
 

@@ -3,10 +3,10 @@
 Source: the limiting case of cache-aware routing; the example proxy of Mooncake's open Conductor scores like this.
 Rule: the prefill instance with the longest predicted prefix hit, whatever its load; equal hits, none at all included,
 go to the lowest index. The decode instance has the fewest requests in flight, ties at random. No pull.
-Parameters: none.
 Deviations: the example proxy rotates among equal hits and round-robins where nothing matches, which hides the collapse:
 where all prompts share their first block, a new conversation then goes to a random holder of that block. It also
 round-robins decode.
+See: docs/simulator.md#longest_prefix-on-the-conversation-trace for the collapse.
 """
 
 from __future__ import annotations

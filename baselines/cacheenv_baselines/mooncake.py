@@ -1,22 +1,24 @@
 """`mooncake`, `mooncake_local`: Algorithm 1 of Mooncake, with and without pulling prefixes.
 
 Source: Mooncake (arXiv 2407.00079 section 6; FAST'25 section 4), Algorithm 1. There is no reference code of it.
-Rule: for each prefill instance i, with the longest prefix match anywhere `best` and the match on i `local`:
- best / local > threshold: cost = transfer + T_queue + T_prefill(prompt, best), else cost = T_queue + T_prefill(prompt,
- local). The cheapest instance is taken (the lowest index of equal ones), and pulls the prefix in the first case; the
- pulled copy stays there, which is how hot prefixes spread.
- Decode: the smallest predicted time between tokens, so that the SLO is met if any instance meets it.
-
-Parameters: `threshold` (ratio, 1.5, OURS: the paper tunes it by hand and gives no value); `reject` (0; 1 refuses a
-request whose predicted TTFT or time between tokens is beyond its SLO); `pulls` (1; 0 is `mooncake_local`, the paper's
-"local cache aware").
-Ours, where the paper leaves it open: local = 0 < best means an infinite ratio (pull), 0 / 0 means no pull; the ratio
+Rule: for each prefill instance i, with the longest prefix match anywhere, `best`, and the match on i, `local`:
+  * best / local > `threshold`: cost = transfer + T_queue + T_prefill(prompt, best), and the prefix is pulled;
+  * else: cost = T_queue + T_prefill(prompt, local).
+  * The cheapest instance is taken, the lowest index of equal ones. A pulled copy stays there, which is how hot prefixes
+    spread.
+Decode: the smallest predicted time between tokens, so that the SLO is met if any instance meets it. The predicted step
+counts the running batch, every request that is assigned to the instance, and this one; equal ones: the lowest index.
+Parameters:
+  threshold (ratio): see the rule; OURS, the paper tunes it by hand and gives no value
+  reject (0 or 1): 1 refuses a request whose predicted TTFT or step is beyond its SLO, as Algorithm 1 does
+  pulls (0 or 1): 0 is the paper's "local cache aware"
+Ours: where the paper leaves it open, local = 0 < best means an infinite ratio (pull), 0 / 0 means no pull; the ratio
 test is strict, as in the FAST version; T_queue is `backlog_s`: predicted prefill time of the waiting requests, what is
-left of the running batch, and of a prompt that runs in chunks; the predicted step counts the running batch, every
-request that is assigned to the instance, and this one; equal ones go to the lowest index.
+left of the running batch, and of a prompt that runs in chunks.
 Deviations: Algorithm 1 refuses requests, by default this one does not, because admission is a policy of its own here
-(`mooncake+early_reject`); the sources of a pull include the shared store where the scenario has one; the paper's
-Conductor changes its view of an instance's cache at the assignment, here the index does so when pages are stored.
+(`mooncake+early_reject`); the sources of a pull include the cluster store where the scenario has one; the paper's
+Conductor changes its view of an instance's cache at the assignment, here the index does so when pages are stored. A
+prefix that is still in a queue is no hit, so under load a session's turns are computed side by side.
 Quirk kept: transfer is never compared with computing, so over a slow link the rule can be worse than not pulling.
 """
 
@@ -24,8 +26,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cacheenv.policy import policy, reject, route
-from cacheenv.sim.core.jit import jit
+from cacheenv.policy import jit, policy, reject, route
 from cacheenv_baselines.rules import promised_tokens, step_forecast_s, tbt_slo_s, ttft_forecast_s
 
 

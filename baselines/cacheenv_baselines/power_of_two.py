@@ -1,9 +1,8 @@
 """`power_of_two`: the less loaded of two random instances, in each pool.
 
-Source: SGLang gateway `power_of_two`; Mitzenmacher (2001).
+Source: SGLang gateway `power_of_two`; Mitzenmacher, "The power of two choices in randomized load balancing" (2001).
 Rule: draw two distinct instances of a pool; take the one with fewer requests in flight, the first drawn on equality.
 With one instance, that one. The pools are drawn independently. No pull.
-Parameters: none.
 Deviation: the gateway compares polled token loads where it has them for both; here always its own request counts.
 """
 

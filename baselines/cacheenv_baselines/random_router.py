@@ -1,8 +1,7 @@
 """`random`: a uniformly random prefill instance and a uniformly random decode instance.
 
-Source: the gateways' `random` policy; "random" in the scheduling figures of the Mooncake paper.
+Source: the policy of that name of the usual gateways; "random" in the scheduling figures of the Mooncake paper.
 Rule: both instances are drawn independently from the policy's own random stream. No pull, no rejection.
-Parameters: none.
 """
 
 from __future__ import annotations

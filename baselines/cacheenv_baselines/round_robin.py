@@ -2,7 +2,7 @@
 
 Source: SGLang gateway `round_robin` (an atomic counter over the healthy workers, one counter a pool).
 Rule: request n goes to prefill instance n mod P and decode instance n mod D, n counting from 0.
-Parameters: none. Private state: the counter.
+State: the counter.
 Quirk kept: both counters advance together, so with P = D prefill instance i always feeds decode instance i.
 """
 

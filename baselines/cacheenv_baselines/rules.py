@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 
-from cacheenv.policy import least
-from cacheenv.sim.core.jit import jit
-from cacheenv.sim.core.rng import random_below
+from cacheenv.policy import jit, least, random_below
 
 ANY_ROLE = -1
 
@@ -129,13 +127,3 @@ def tbt_slo_s(view):
     """The SLO on the time between tokens: on its tail, else on its mean (TPOT), else infinite."""
     cluster = view.cluster[0]
     return cluster.slo_tbt_tail_s if cluster.slo_tbt_tail_s < math.inf else cluster.slo_tpot_s
-
-
-@jit
-def proposed_route(view):
-    """The proposed route as (prefill, decode, pull); prefill is -1 if the router refused the request itself."""
-    cluster = view.cluster[0]
-    pair, pull = cluster.proposed // 2, cluster.proposed % 2
-    if cluster.proposed < 0 or pair >= cluster.num_prefill * cluster.num_decode:
-        return -1, -1, 0
-    return pair // cluster.num_decode, pair % cluster.num_decode, pull

@@ -1,25 +1,23 @@
-"""`sglang`, `sglang_struct`: cache_aware of the SGLang gateway, power of two for decode.
+"""`sglang`, `sglang_struct`: the cache_aware rule of the SGLang gateway, power of two for decode.
 
 Source: SGLang model gateway, `policies/cache_aware.rs` and `tree.rs` (as of 2026); the combination with `power_of_two`
-for decode is the documented example of its prefill-decode mode.
-Rule over the prefill pool, load = requests in flight as the router counts them:
- 1 if max - min > balance_abs and max > balance_rel * min: the least loaded, affinity is ignored;
- 2 else if matched / prompt > cache_threshold: the instance that the router remembers sending this prefix to;
- 3 else the least loaded. Ties of load at random. All comparisons are strict.
-In every case the router remembers the prompt as sent to the chosen instance. Decode: `power_of_two`, independently.
-
-| parameter       | unit              | `sglang` (command line) | `sglang_struct` (struct) |
-| cache_threshold | share of prompt   | 0.3                     | 0.5                      |
-| balance_abs     | requests          | 64                      | 32                       |
-| balance_rel     | ratio             | 1.5                     | 1.1                      |
-| max_tree_size   | characters an instance | 2^26               | 10,000                   |
-
-Requires on the cluster: router memory of max_tree_size an instance, at 4 characters a token (OURS: 16,777,216 and 2,500
-tokens); the engine's queue in `lpm` order with its fall-back at 128 waiting requests.
+for decode is the documented example of its prefill-decode mode. `sglang` has the defaults of its command line,
+`sglang_struct` those of its configuration struct.
+Rule: over the prefill pool, load = requests in flight as the router counts them:
+  1. If max - min > `balance_abs` and max > `balance_rel` x min: the least loaded, affinity is ignored.
+  2. Else, if matched / prompt > `cache_threshold`: the instance that the router remembers sending this prefix to.
+  3. Else the least loaded. Ties of load at random. All comparisons are strict.
+Decode: as `power_of_two`, independently. The router remembers the prompt as sent to the chosen instance in every case.
+Parameters:
+  cache_threshold (share of the prompt): smallest match that counts
+  balance_abs (requests): smallest difference of loads that counts as imbalance
+  balance_rel (ratio): smallest ratio of loads that counts as imbalance
+Requires: router memory of the tree's size, 2^26 characters an instance (`sglang_struct`: 10,000), at 4 characters a
+token (OURS); the engine's queue in `lpm` order with its fall-back at 128 waiting requests.
 Deviations: the memory works in pages, not characters; it evicts at once, where the gateway lets a tree grow between
 sweeps (every 120 s or 30 s); it keeps least recently used prefixes, where the gateway refreshes a match only one time
-in eight; load falls at the end of the hand-over, where older gateways held it until the client's stream ended.
-Among equal remembered prefixes the memory names the instance (the gateway: the last tenant of the node).
+in eight; among equal remembered prefixes the memory names the instance (the gateway: the last tenant of the node); load
+falls at the end of the hand-over, where older gateways held it until the client's stream ended.
 Quirks kept: past the imbalance test the prefix does not even break ties among least loaded instances; the memory is
 not told about evictions in the engine; a remembered instance is taken however loaded it is below the imbalance test.
 """
@@ -41,7 +39,8 @@ ENGINE = {"cluster.prefill.queue": "lpm", "cluster.prefill.lpm_fallback": 128}
 )
 def sglang(view, rng, params):
     """SGLang gateway cache_aware with the command line's defaults, power of two for decode."""
-    prefill = cache_aware(view, rng, ANY_ROLE, params[0], params[1], params[2])
+    cache_threshold, balance_abs, balance_rel = params[0], params[1], params[2]
+    prefill = cache_aware(view, rng, ANY_ROLE, cache_threshold, balance_abs, balance_rel)
     return route(view, prefill, power_of_two_decode(view, rng), 0)
 
 

@@ -1,23 +1,28 @@
 """`star`, `star_oracle`, `star_nopred`, `star_variance`: rescheduling of decodes by predicted workload.
 
 Source: STAR (arXiv 2510.13668). The paper's loop, classification, filter, memory check and variance objective; no code
-and hardly any constants are public, so all defaults below are OURS.
-Rule, at each tick until nothing is gained: the workload of a decode instance is W = sum over its requests and over a
-grid of steps h ahead of w_h * (resident tokens + h), as far as a request is predicted to last beyond h. Sources have
-W > (1 + theta) * mean, destinations W < (1 - theta_low) * mean. Of all moves of a candidate from a source to a
+and hardly any constants are public, so all defaults are OURS.
+Rule: at each tick until nothing is gained: the workload of a decode instance is W = sum over its requests and over a
+grid of 8 steps h ahead of w_h x (resident tokens + h), as far as a request is predicted to last beyond h. Sources have
+W > (1 + `theta`) x mean, destinations W < (1 - `theta_low`) x mean. Of all moves of a candidate from a source to a
 destination take the one that lowers the variance of W over the instances most, if it
- pays: predicted remaining tokens * step time of the source >= kappa * time to copy its KV,
- fits: KV of the destination + KV of the request + safety * predicted remaining tokens <= capacity,
- is legal now (batch slot, room, one migration a source and one a destination) and its last move ended cooldown_s ago.
-Of equal gains the first by source, candidate slot, destination.
-
-Parameters: `theta`, `theta_low` (share of the mean, 0.1); `horizon_tokens` (2000 steps, 8 grid points);
-`first_weight` (0.5: weight of h = 0, the others fall geometrically and all add up to 1; 1 = present load only);
-`kappa` (3); `safety` (0.5); `gain_min` (squared tokens, 0); `cooldown_s` (5); `cv_trigger` (0: act only while the
-coefficient of variation of W exceeds it).
-Variants: `star_oracle` with true remaining lengths; `star_nopred` with the present load only (first_weight 1) and the
-population mean as remaining length in its two filters; `star_variance` with cv_trigger 0.2, as some summaries put it.
-Requires: up to 32 candidate requests of each source.
+  * pays: predicted remaining tokens x step time of the source >= `kappa` x time to copy its KV,
+  * fits: KV of the destination + KV of the request + `safety` x predicted remaining tokens <= capacity,
+  * is legal now (batch slot, room, one migration a source and one a destination), and
+  * its last move ended `cooldown_s` ago. Of equal gains the first by source, candidate slot, destination.
+Parameters:
+  theta (share of the mean): excess of W that makes a source
+  theta_low (share of the mean): lack of W that makes a destination
+  horizon_tokens (steps): the last h of the grid
+  first_weight (share): weight of h = 0; the others fall geometrically and all add up to 1; 1 = present load only
+  kappa (ratio): see the rule
+  safety (share): see the rule
+  gain_min (squared tokens): a smaller gain is none
+  cooldown_s (s): see the rule
+  cv_trigger (ratio): act only while the coefficient of variation of W exceeds it
+Variants: `star_oracle` with true remaining lengths; `star_nopred` with the present load only (`first_weight` 1) and the
+population mean as remaining length in its two filters; `star_variance` with `cv_trigger` 0.2, as some summaries put it.
+Requires: at least 32 candidate slots of each source, and the prediction kind of the variant.
 Ours: a request that is on its way counts at its destination, with what is reserved for it, and not at its source.
 """
 
@@ -28,8 +33,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cacheenv.policy import move, policy, stay
-from cacheenv.sim.core.jit import jit
+from cacheenv.policy import jit, move, policy, stay
 
 GRID_POINTS = 8
 CANDIDATES = {"max:reschedule.candidates": 32}
@@ -75,6 +79,25 @@ def variation(workload, mean):
     return math.sqrt(total / len(workload)) / mean if mean > 0.0 else 0.0
 
 
+@jit
+def may_move(view, row, kappa, cooldown_s):
+    """Whether a candidate's source can send it, moving it pays, and its last move is long enough ago."""
+    request = view.candidate[row]
+    source = view.decode[request.source]
+    if not request.valid or not source.can_send or request.since_move_s < cooldown_s:
+        return False
+    return request.predicted_remaining_tokens * source.step_s >= kappa * request.migrate_s
+
+
+@jit
+def fits(view, row, decode, safety):
+    """Whether a decode instance can take a candidate, with `safety` of its predicted growth."""
+    request, target = view.candidate[row], view.decode[decode]
+    growth = safety * request.predicted_remaining_tokens
+    needed = target.kv_tokens + target.reserved_tokens + request.kv_tokens + growth
+    return target.can_receive and needed <= target.capacity_tokens and request.kv_tokens <= target.room_tokens
+
+
 @policy(
     kind="rescheduler",
     params={
@@ -85,33 +108,26 @@ def variation(workload, mean):
 )  # fmt: skip
 def star(view, rng, params):
     """STAR: moves the decode that lowers the variance of the predicted workload most."""
-    num_decode, slots = view.cluster[0].num_decode, view.cluster[0].num_candidates
+    theta, theta_low, horizon_tokens, first_weight = params[0], params[1], params[2], params[3]
+    kappa, safety, gain_min, cooldown_s, cv_trigger = params[4], params[5], params[6], params[7], params[8]
+    num_decode = view.cluster[0].num_decode
     workload = np.zeros(num_decode)
-    mean = fill_workload(view, params[2], params[3], workload)
-    if params[8] > 0.0 and variation(workload, mean) <= params[8]:
+    mean = fill_workload(view, horizon_tokens, first_weight, workload)
+    if cv_trigger > 0.0 and variation(workload, mean) <= cv_trigger:
         return stay(view)
-    best_row, best_decode, best_gain = -1, -1, params[6]
-    for s in range(num_decode):
-        if not view.decode[s].can_send or workload[s] <= (1.0 + params[0]) * mean:
+    best_row, best_decode, best_gain = -1, -1, gain_min
+    for row in range(num_decode * view.cluster[0].num_candidates):
+        request = view.candidate[row]
+        source = request.source
+        if not may_move(view, row, kappa, cooldown_s) or workload[source] <= (1.0 + theta) * mean:
             continue
-        for row in range(s * slots, (s + 1) * slots):
-            request = view.candidate[row]
-            remaining = request.predicted_remaining_tokens
-            if not request.valid or request.since_move_s < params[7]:
+        load = weighted_load(request.kv_tokens, request.predicted_remaining_tokens, horizon_tokens, first_weight)
+        for d in range(num_decode):
+            if d == source or workload[d] >= (1.0 - theta_low) * mean or not fits(view, row, d, safety):
                 continue
-            if remaining * view.decode[s].step_s < params[4] * request.migrate_s:
-                continue
-            load = weighted_load(request.kv_tokens, remaining, params[2], params[3])
-            for d in range(num_decode):
-                target = view.decode[d]
-                if d == s or not target.can_receive or workload[d] >= (1.0 - params[1]) * mean:
-                    continue
-                needed = target.kv_tokens + target.reserved_tokens + request.kv_tokens + params[5] * remaining
-                if needed > target.capacity_tokens or request.kv_tokens > target.room_tokens:
-                    continue
-                gain = 2.0 * load * (workload[s] - workload[d] - load) / num_decode
-                if gain > best_gain:
-                    best_row, best_decode, best_gain = row, d, gain
+            gain = 2.0 * load * (workload[source] - workload[d] - load) / num_decode
+            if gain > best_gain:
+                best_row, best_decode, best_gain = row, d, gain
     return move(view, best_row, best_decode) if best_row >= 0 else stay(view)
 
 

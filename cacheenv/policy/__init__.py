@@ -1,24 +1,21 @@
-"""Policies: what schedulers are made of and how they are found."""
+"""Policies: what schedulers are written with, what they are made of, and how they are found.
 
-from cacheenv.policy.policy import (
+Everything that a policy needs is here; the rooms behind it are nobody's business outside `cacheenv`.
+"""
+
+from cacheenv.policy.actions import least, move, proposed_route, reject, route, split_move, split_route, stay
+from cacheenv.policy.bundle import PolicyBundle
+from cacheenv.policy.definition import KINDS, Policy, policy
+from cacheenv.policy.names import PolicyProvider, as_bundle, available_policies, make_policy
+from cacheenv.sim.core.jit import jit
+from cacheenv.sim.core.rng import random_below, uniform
+from cacheenv.sim.view.columns import (
     DECISION_MIGRATE,
     DECISION_NONE,
     DECISION_ROUTE,
-    KINDS,
-    Policy,
-    PolicyBundle,
+    ROLE_PRE_PREFILL,
+    ROLE_PREFILL,
     View,
-    as_bundle,
-    available_policies,
-    least,
-    make_policy,
-    move,
-    policy,
-    random_below,
-    reject,
-    route,
-    stay,
-    uniform,
 )
 
 __all__ = [
@@ -26,18 +23,25 @@ __all__ = [
     "DECISION_NONE",
     "DECISION_ROUTE",
     "KINDS",
+    "ROLE_PREFILL",
+    "ROLE_PRE_PREFILL",
     "Policy",
     "PolicyBundle",
+    "PolicyProvider",
     "View",
     "as_bundle",
     "available_policies",
+    "jit",
     "least",
     "make_policy",
     "move",
     "policy",
+    "proposed_route",
     "random_below",
     "reject",
     "route",
+    "split_move",
+    "split_route",
     "stay",
     "uniform",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cacheenv.policy.policy import PolicyBundle
+from cacheenv.policy.bundle import PolicyBundle
 from cacheenv.sim.core.rng import seed_words
 from cacheenv.sim.policies.address import policy_addresses
 from cacheenv.sim.policies.compose import PARTS

@@ -8,19 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cacheenv.policy import DECISION_ROUTE, Policy, View
-from cacheenv.sim.core.rng import seed_words
-from cacheenv.sim.view.columns import allocate_view
+from cacheenv.policy import DECISION_ROUTE, Policy, View, split_move, split_route
+from cacheenv.testing import empty_view, random_stream
 
 RESERVE_TOKENS = 512
 
 
 def _build(num_prefill: int = 2, num_decode: int = 2, candidates: int = 4, running: int = 32, **request: Any) -> View:
     """An idle cluster: no SLO, prompts of 1000 tokens, round physics, nothing cached."""
-    view = View(*(table[0] for table in allocate_view(1, num_prefill, num_decode, candidates, running)))
+    view = empty_view(num_prefill, num_decode, candidates, running)
     cluster = view.cluster[0]
     cluster.decision, cluster.proposed = DECISION_ROUTE, 0
-    cluster.num_prefill, cluster.num_decode, cluster.num_candidates = num_prefill, num_decode, candidates
     cluster.page_tokens, cluster.reserve_tokens, cluster.allow_reject = 100, RESERVE_TOKENS, 1
     for name in ("slo_ttft_s", "slo_tpot_s", "slo_tbt_tail_s", "slo_e2e_s"):
         cluster[name] = np.inf
@@ -56,7 +54,7 @@ def _add_running(view: View, rows: list[Mapping[str, float]]) -> None:
         used = int(view.candidate.valid[instance * slots : (instance + 1) * slots].sum())
         if used < slots and not values.get("migrating", 0):
             slot = view.candidate[instance * slots + used]
-            slot.valid, slot.source, slot.request = 1, instance, number
+            slot.valid, slot.request = 1, number
             slot.migrate_s, slot.since_move_s = 0.1, np.inf
             for name, value in values.items():
                 if name in view.candidate.dtype.names:
@@ -71,23 +69,19 @@ class Decider:
 
     def __init__(self, policy: Policy, seed: int = 0) -> None:
         self.policy = policy
-        self.rng = seed_words(np.random.SeedSequence(seed))
+        self.rng = random_stream(seed)
         self.state = policy.parameter_array()
 
     def act(self, view: View) -> int:
         return int(self.policy.function(view, self.rng, self.state))
 
     def route(self, view: View) -> tuple[int, int, int] | str:
-        action, num_decode = self.act(view), int(view.cluster[0].num_decode)
-        if action == int(view.cluster[0].num_prefill) * num_decode * 2:
-            return "reject"
-        return action // 2 // num_decode, action // 2 % num_decode, action % 2
+        prefill, decode, pull = split_route(view, self.act(view))
+        return "reject" if prefill < 0 else (prefill, decode, pull)
 
     def move(self, view: View) -> tuple[int, int] | str:
-        action, num_decode = self.act(view), int(view.cluster[0].num_decode)
-        if action == num_decode * int(view.cluster[0].num_candidates) * num_decode:
-            return "stay"
-        return action // num_decode, action % num_decode
+        row, decode = split_move(view, self.act(view))
+        return "stay" if row < 0 else (row, decode)
 
 
 @pytest.fixture

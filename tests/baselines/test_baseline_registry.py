@@ -67,9 +67,8 @@ def test_import_is_lazy():
 
 SCRIPT = """
 import numpy as np
-from cacheenv.policy import Policy, View
-from cacheenv.sim.core.rng import seed_words
-from cacheenv.sim.view.columns import allocate_view
+from cacheenv.policy import Policy
+from cacheenv.testing import empty_view, random_stream
 from cacheenv_baselines import make, names
 
 np.seterr(all="raise")
@@ -78,15 +77,16 @@ answers = []
 for name in names():
     made = make(name)
     part = made if isinstance(made, Policy) else made.admission
-    rng, state = seed_words(np.random.SeedSequence(1)), part.parameter_array()
+    rng, state = random_stream(1), part.parameter_array()
     for _ in range(40):
-        view = View(*(table[0] for table in allocate_view(1, 3, 4, 5, 20)))
+        view = empty_view(3, 4, 5, 20)
         for table in view:
             for field in table.dtype.names:
                 whole = table.dtype[field].kind == "i"
                 table[field] = noise.integers(0, 9, len(table)) if whole else noise.uniform(0.1, 5.0, len(table))
         cluster = view.cluster[0]
         cluster.num_prefill, cluster.num_decode, cluster.num_candidates, cluster.num_running = 3, 4, 5, 20
+        view.candidate.source = np.arange(20) // 5
         view.running.instance = noise.integers(0, 4, 20)
         view.running.kv_tokens = noise.integers(1, 60, 20)
         view.candidate.kv_tokens = noise.integers(1, 9, 20)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cacheenv.sim.view.columns import ROLE_PRE_PREFILL
+from cacheenv.policy import ROLE_PRE_PREFILL
 from cacheenv_baselines import make
 
 

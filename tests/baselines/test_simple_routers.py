@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
 import pytest
 
-from cacheenv.sim.core.rng import seed_words
+from cacheenv.testing import random_stream
 from cacheenv_baselines.rules import two_choices
 
 
@@ -117,7 +116,7 @@ def test_power_of_two_keeps_the_first_drawn_on_equality(build, decider):
 
 
 def test_two_choices_are_distinct_and_uniform():
-    stream = seed_words(np.random.SeedSequence(3))
+    stream = random_stream(3)
     counts = Counter(two_choices(stream, 3) for _ in range(6000))
     assert set(counts) == {(i, j) for i in range(3) for j in range(3) if i != j}
     assert all(870 < count < 1130 for count in counts.values())

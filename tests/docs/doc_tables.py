@@ -13,9 +13,11 @@ import json
 import re
 import textwrap
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import baseline_docs
+from baseline_docs import policy_of, quantity
 
 from cacheenv import physics
 from cacheenv.envs.env import CacheEnv
@@ -106,11 +108,6 @@ def table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 def plain(value: Any) -> str:
     """A value as it is written in YAML."""
     return value if isinstance(value, str) and value[0].isalpha() else json.dumps(value)
-
-
-def quantity(value: float) -> str:
-    """A number with its thousands apart and without a needless fraction."""
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 1000 else f"{value:g}"
 
 
 def metrics() -> str:
@@ -231,12 +228,15 @@ def baselines() -> str:
     """Names, kinds, parameters and engine-side needs of the registered baselines."""
     rows = []
     for name in sorted(PLACES):
-        module, attribute = PLACES[name]
-        made = getattr(import_module(f"cacheenv_baselines.{module}"), attribute)
+        made = policy_of(name)
         params = ", ".join(f"`{key}` {quantity(value)}" for key, value in made.params.items()) or "-"
         needs = ", ".join(f"`{_need(key, value)}`" for key, value in made.requires.items()) or "-"
         rows.append([f"`{name}`", made.kind.replace("_", " "), params, needs])
     return table(["name", "kind", "parameters and defaults", "what it asks of the scenario"], rows)
+
+
+def _baseline_sections(kind: str) -> Callable[[], str]:
+    return lambda: baseline_docs.sections(kind)
 
 
 def _view_unit(name: str) -> str:
@@ -350,6 +350,10 @@ GENERATED: dict[str, Callable[[], str]] = {
     "coding_agent": _generator("coding_agent"),
     "scenarios": scenarios,
     "baselines": baselines,
+    "routers": _baseline_sections("router"),
+    "decode_choices": _baseline_sections("decode_choice"),
+    "admission_policies": _baseline_sections("admission"),
+    "reschedulers": _baseline_sections("rescheduler"),
     "cluster_view": _view("CLUSTER_VIEW"),
     "request_view": _view("REQUEST_VIEW"),
     "prefill_view": _view("PREFILL_VIEW"),

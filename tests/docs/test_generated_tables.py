@@ -1,7 +1,9 @@
 """The docs say what the code says: generated tables, record fields, parameters of baselines, links."""
 
 import re
+from types import SimpleNamespace
 
+import baseline_docs
 import doc_tables
 import pytest
 from doc_tables import BLOCK, GENERATED, PAGES, ROOT, WIDTH
@@ -106,44 +108,59 @@ def baseline_sections():
     }
 
 
-def made(name):
-    import importlib
-
-    module, attribute = PLACES[name]
-    return getattr(importlib.import_module(f"cacheenv_baselines.{module}"), attribute)
-
-
 def test_every_baseline_has_a_section_with_rule_and_source():
     sections = baseline_sections()
     assert sorted(name for names in sections for name in names) == sorted(PLACES)
     for names, text in sections.items():
-        assert re.search(r"^\* (Rule|Source)\b", text, re.MULTILINE), names
-        assert "Source:" in text, names
-        for name in names:
-            assert made(name).kind.split("_")[0] in {"router", "decode", "admission", "rescheduler"}
+        assert re.search(r"^\* Rule: ", text, re.MULTILINE), names
+        assert re.search(r"^\* Source: ", text, re.MULTILINE), names
 
 
-def test_parameter_tables_of_baselines():
-    for names, text in baseline_sections().items():
-        params = made(names[0]).params
-        shown = {}
-        for header, *rows in tables(text):
-            column = header.index("default") if "default" in header else header.index(f"`{names[0]}`")
-            for row in rows:
-                keys = re.findall(r"`(\w+)`", row[0])
-                values = [value.replace(",", "") for value in row[column].split(", ")]
-                shown.update(zip(keys, map(float, values[: len(keys)]), strict=True))
-        if shown:
-            assert shown == {key: float(value) for key, value in params.items()}, names
-        else:
-            assert all(f"`{key}`" in text for key in params), names
+GOOD = """`one`, `two`: a summary.
+
+Source: OURS, see docs/policies.md#state.
+Rule: as follows:
+  1. First, this is
+    continued.
+  2. Second.
+Parameters:
+  a (s): first
+    line
+  b (requests): second
+"""
 
 
-def test_parameter_table_of_sglang_struct():
-    header, *rows = tables(section(text_of("baselines.md"), "### `sglang`, `sglang_struct`"))[0]
-    column = header.index("`sglang_struct`")
-    shown = {row[0].strip("`"): float(row[column]) for row in rows if row[0].startswith("`")}
-    assert shown == dict(made("sglang_struct").params)
+def test_a_docstring_becomes_markdown(monkeypatch):
+    params = {"one": {"a": 1500.0, "b": 0.25}, "two": {"a": 1500.0, "b": 3}}
+    monkeypatch.setattr(baseline_docs, "policy_of", lambda name: SimpleNamespace(params=params[name]))
+    names, summary, parts = baseline_docs.parse(GOOD)
+    assert (names, summary) == (["one", "two"], "a summary.")
+    assert [label for label, _ in parts] == ["Source", "Rule", "Parameters"]
+    assert baseline_docs.bullet(*parts[0]) == "* Source: **ours**, see [policies.md](policies.md#state)."
+    assert baseline_docs.bullet(*parts[1]) == "* Rule: as follows:\n  1. First, this is continued.\n  2. Second."
+    assert baseline_docs.parameter_table(names, parts[2][1]).split("\n") == [
+        "| parameter | unit | `one` | `two` | meaning |",
+        "| --- | --- | --- | --- | --- |",
+        "| `a` | s | 1,500 | 1,500 | first line |",
+        "| `b` | requests | 0.25 | 3 | second |",
+    ]
+    params["two"] = {"b": 3, "a": 1.0}
+    with pytest.raises(ValueError, match=r"two: the docstring describes \['a', 'b'\], the code has \['b', 'a'\]"):
+        baseline_docs.parameter_table(names, parts[2][1])
+
+
+@pytest.mark.parametrize(
+    ("docstring", "message"),
+    [
+        ("A summary.\n\nSource: x.\nRule: y.", "expected '`name`, `name`: summary.'"),
+        ("`one`: x.\n\nSource: x.", "no Rule"),
+        ("`one`: x.\n\nSource: x.\nRule: y.\nCaveat: z.", "expected one of the labels .* got 'Caveat: z.'"),
+        ("`one`: x.\n\nfree text\nRule: y.", "expected one of the labels .* got 'free text'"),
+    ],
+)
+def test_a_docstring_of_another_form_is_refused(docstring, message):
+    with pytest.raises(ValueError, match=message):
+        baseline_docs.parse(docstring)
 
 
 def test_predictor_constants():

@@ -38,6 +38,7 @@ SCENARIO_DIRECTORY = Path(__file__).resolve().parent.parent / "scenarios"
 DEFAULT_SCENARIO = "kimi-chat"
 WORKLOAD_KINDS = ("chat", "reasoning", "coding_agent", TRACE_KIND)
 PREDICTION_KINDS = ("oracle", "star", "weak", "none")
+REWARD_KINDS = ("slo", "latency", "shaped")
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class SloConfig:
 class RewardConfig:
     """Reward of the environment."""
 
-    kind: str = choice("slo", ("slo", "latency", "shaped"), "reward function")
+    kind: str = choice("slo", REWARD_KINDS, "reward function")
     violation: float = number(1.0, "c_v, price of a request that misses an objective", low=0)
     rejection: float = number(1.0, "c_r, price of a rejected request", low=0)
 

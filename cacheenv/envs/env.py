@@ -150,7 +150,7 @@ class CacheEnv(gym.Env[Any, Any]):
 
     ## Version History
 
-    * v0: first version.
+    * v0: first release. Any change of dynamics, rewards, spaces or defaults that alters results gets a new version.
 
     ## Arguments
 

@@ -30,6 +30,11 @@ MIN_WORLDS_PER_THREAD = 8
 class CacheVectorEnv(VectorEnv[Any, Any, Any]):
     """N independent worlds of one scenario; world i behaves exactly as `CacheEnv` seeded with `seed + i`.
 
+    One compiled call steps all worlds, on all cores. All of Gymnasium's autoreset modes give what its `SyncVectorEnv`
+    gives. `final_info` (`SAME_STEP`) or the info of the last step (otherwise) has the summaries; here also where
+    `max_episode_steps` ends an episode. `action_masks()`, `view(i)`, `result(i)`, `get_state()` and `set_state(state)`
+    work as in the single environment.
+
     Args:
         num_envs: Number of worlds.
         autoreset_mode: Gymnasium's modes: `NEXT_STEP` (default), `SAME_STEP` or `DISABLED`.

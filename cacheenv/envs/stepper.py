@@ -81,11 +81,12 @@ class Stepper:
         }
         for name, value in values.items():
             settings[name] = value
+        self._step = compiled_step.step_worlds  # says STEP_GROW, which is true, where pools are exhausted
         self.rules = compiled_step.StepRules(self.layout.edges, self.layout.scales, settings, policies)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out the compiled module and the addresses of functions, which :meth:`__setstate__` binds again."""
-        return {key: value for key, value in self.__dict__.items() if key not in ("compiled", "rules")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("compiled", "_step", "rules")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restores the tables and binds the compiled functions again."""
@@ -121,15 +122,9 @@ class Stepper:
 
     def run(self, first: int, last: int, buffers: StepBuffers) -> None:
         """Steps worlds `first` to `last` (exclusive) that are not done with this step, growing pools as needed."""
-        while self._step(first, last, buffers) != self.compiled.STEP_OK:
-            self.worlds.grow()
-
-    def _step(self, first: int, last: int, buffers: StepBuffers) -> int:
         worlds = self.worlds
-        status: int = self.compiled.step_worlds(
-            worlds.tables, worlds.views, worlds.workload_of, first, last, buffers, self.rules
-        )
-        return status
+        while self._step(worlds.tables, worlds.views, worlds.workload_of, first, last, buffers, self.rules):
+            worlds.grow()
 
     def run_parts(self, threads: StepThreads, edges: Sequence[int], buffers: StepBuffers) -> tuple[bool, float]:
         """Steps the ranges between `edges` side by side, the first on this thread.
@@ -138,9 +133,12 @@ class Stepper:
             Whether the pools were grown and it must be called again, and by how many seconds the last of the other
             threads ended after this one.
         """
+        worlds = self.worlds
 
-        def part(number: int) -> tuple[int, float]:
-            return self._step(edges[number], edges[number + 1], buffers), time.perf_counter()
+        def part(number: int) -> tuple[bool, float]:
+            ends = edges[number], edges[number + 1]
+            stuck = self._step(worlds.tables, worlds.views, worlds.workload_of, *ends, buffers, self.rules)
+            return bool(stuck), time.perf_counter()
 
         threads.start(part)
         try:
@@ -148,10 +146,10 @@ class Stepper:
         finally:
             results = threads.finish()
         lag_s = max(end for _, end in results) - own_end
-        if all(status == self.compiled.STEP_OK for status in (own, *(status for status, _ in results))):
-            return False, lag_s
-        self.worlds.grow()
-        return True, lag_s
+        grown = own or any(stuck for stuck, _ in results)
+        if grown:
+            worlds.grow()
+        return grown, lag_s
 
     # -- reading -------------------------------------------------------------------------------------------------
 

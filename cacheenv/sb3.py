@@ -18,10 +18,10 @@ from cacheenv.envs.vector import CacheVectorEnv
 from cacheenv.errors import InputError, suggestion
 
 if TYPE_CHECKING:
-    from cacheenv.envs.sb3_adapter import CacheVecEnv
+    from cacheenv.envs.sb3_adapter import SB3VecEnv
 
 
-def as_vec_env(env_or_id: CacheVectorEnv | str, n_envs: int = 1, **kwargs: Any) -> CacheVecEnv:
+def as_vec_env(env_or_id: CacheVectorEnv | str, n_envs: int = 1, **kwargs: Any) -> SB3VecEnv:
     """An SB3 `VecEnv` of N worlds that are stepped by one compiled call.
 
     Args:
@@ -37,7 +37,7 @@ def as_vec_env(env_or_id: CacheVectorEnv | str, n_envs: int = 1, **kwargs: Any) 
         InputError: Without Stable-Baselines3, for an unknown id, and for a batch that does not reset in the same step.
     """
     try:
-        from cacheenv.envs.sb3_adapter import CacheVecEnv
+        from cacheenv.envs.sb3_adapter import SB3VecEnv
     except ModuleNotFoundError as problem:
         if (problem.name or "").partition(".")[0] not in ("stable_baselines3", "torch"):
             raise
@@ -49,9 +49,9 @@ def as_vec_env(env_or_id: CacheVectorEnv | str, n_envs: int = 1, **kwargs: Any) 
             raise InputError(f"as_vec_env: {', '.join(kwargs)}: arguments go to the environment that is handed in")
         if env_or_id.autoreset_mode != AutoresetMode.SAME_STEP:
             raise InputError("as_vec_env: expected a batch with autoreset_mode='SameStep'")
-        return CacheVecEnv(env_or_id)
+        return SB3VecEnv(env_or_id)
     name = str(env_or_id).removeprefix("cacheenv:")
     if name not in IDS:
         raise InputError(f"as_vec_env: unknown id '{name}'{suggestion(name, IDS)}; known: {', '.join(IDS)}")
     settings = {**IDS[name], **kwargs, "autoreset_mode": AutoresetMode.SAME_STEP}
-    return CacheVecEnv(CacheVectorEnv(n_envs, **settings))
+    return SB3VecEnv(CacheVectorEnv(n_envs, **settings))

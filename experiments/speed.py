@@ -146,7 +146,7 @@ def gym_step(scenario: Any) -> Callable[[], float]:
 
     def run() -> float:
         _, info = env.reset(seed=0)
-        pairs = env.unwrapped.core.codec.route_count // 2  # type: ignore[attr-defined]
+        pairs = env.unwrapped.stepper.codec.route_count // 2  # type: ignore[attr-defined]
         steps, action, done = 0, 0, False
         start = time.perf_counter()
         while not done:

@@ -11,7 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from cacheenv.envs.actions import ActionCodec
+from cacheenv.envs.actions import MOVE_PARTS, PREFILL, PULL, ROUTE_PARTS, ActionCodec
+from cacheenv.sim.actions import candidate_row, move_number, route_number, route_parts
 
 FORBIDDEN = -np.inf
 
@@ -30,14 +31,14 @@ def drop_empty_pulls(codec: ActionCodec, actions: np.ndarray, pull_tokens: np.nd
     actions = np.array(actions, np.int64)
     if not codec.routes:
         return actions
-    rows = np.arange(len(actions))
+    worlds = np.arange(len(actions))
     if codec.factored:
-        actions[:, 3] &= pull_tokens[rows, actions[:, 1]] > 0
+        actions[:, PULL] &= pull_tokens[worlds, actions[:, PREFILL]] > 0
         return actions
-    pulls = (actions < codec.route_count - 1) & (actions % 2 == 1)
-    prefill = np.where(pulls, actions // (2 * codec.num_decode), 0)
-    actions[pulls & (pull_tokens[rows, prefill] <= 0)] -= 1
-    return actions
+    prefill, decode, pull = route_parts(actions, codec.num_decode)
+    pulls = (actions < codec.reject_number) & (pull == 1)
+    empty = pulls & (pull_tokens[worlds, np.where(pulls, prefill, 0)] <= 0)
+    return np.where(empty, route_number(prefill, decode, 0, codec.num_decode), actions)
 
 
 def best_route(logits: np.ndarray, mask: np.ndarray, codec: ActionCodec) -> int:
@@ -45,20 +46,19 @@ def best_route(logits: np.ndarray, mask: np.ndarray, codec: ActionCodec) -> int:
 
     Args:
         logits: All logits, float32; those of the routing parts come first.
-        mask: Legal joint numbers of the routing block, bool (2 P D + 1,).
+        mask: Legal joint numbers of the routing block, bool.
         codec: Numbers of the action space.
 
     Returns:
         Joint number of the routing block.
     """
-    grid = mask[:-1].reshape(codec.num_prefill, codec.num_decode, 2)
-    routes = bool(grid.any())
-    legal = np.concatenate([[routes, mask[-1]], grid.any((1, 2)), grid.any((0, 2)), grid.any((0, 1))])
-    parts = _best_parts(logits[: len(legal)], legal, [2, codec.num_prefill, codec.num_decode, 2])
-    if parts[0]:
-        return codec.route_count - 1
-    action = (parts[1] * codec.num_decode + parts[2]) * 2 + parts[3]
-    return action if mask[action] else action - parts[3]
+    grid, refusal = codec.route_grid(mask), mask[codec.reject_number]
+    legal = np.concatenate([[grid.any(), refusal], grid.any((1, 2)), grid.any((0, 2)), grid.any((0, 1))])
+    reject, prefill, decode, pull = _best_parts(logits[: len(legal)], legal, codec.sizes(ROUTE_PARTS))
+    if reject:
+        return codec.reject_number
+    action = route_number(prefill, decode, pull, codec.num_decode)
+    return action if mask[action] else route_number(prefill, decode, 0, codec.num_decode)
 
 
 def best_move(logits: np.ndarray, mask: np.ndarray, codec: ActionCodec) -> int:
@@ -66,18 +66,18 @@ def best_move(logits: np.ndarray, mask: np.ndarray, codec: ActionCodec) -> int:
 
     Args:
         logits: All logits, float32; those of the migration parts come last.
-        mask: Legal joint numbers of the migration block, bool (D K D + 1,).
+        mask: Legal joint numbers of the migration block, bool.
         codec: Numbers of the action space.
 
     Returns:
         Joint number of the migration block; one that is illegal moves nothing.
     """
-    grid = mask[:-1].reshape(codec.num_decode, codec.candidates, codec.num_decode)
+    grid = codec.move_grid(mask)
     legal = np.concatenate([[grid.any(), True], grid.any((1, 2)), grid.any((0, 2)), grid.any((0, 1))])
-    parts = _best_parts(logits[-len(legal) :], legal, [2, codec.num_decode, codec.candidates, codec.num_decode])
-    if parts[0]:
-        return codec.move_count - 1
-    return int((parts[1] * codec.candidates + parts[2]) * codec.num_decode + parts[3])
+    stay, source, candidate, destination = _best_parts(logits[-len(legal) :], legal, codec.sizes(MOVE_PARTS))
+    if stay:
+        return codec.stay_number
+    return move_number(candidate_row(source, candidate, codec.candidates), destination, codec.num_decode)
 
 
 def _best_parts(logits: np.ndarray, legal: np.ndarray, sizes: list[int]) -> list[int]:

@@ -101,7 +101,7 @@ class EvaluateCommand:
     def run(self, arguments: argparse.Namespace) -> int:
         """Runs the bench with the agent and the baselines, on the cluster of the training."""
         from cacheenv.commands import bench
-        from cacheenv_agents.actor import agent_folder
+        from cacheenv_agents.trained_agent import agent_folder
 
         path = arguments.agent.removeprefix(PREFIX)
         scenario = arguments.scenario or str(agent_folder(path) / "scenario.yml")

@@ -31,8 +31,8 @@ class DropEmptyPulls(VecEnvWrapper):
 
     def step_async(self, actions: np.ndarray) -> None:
         """Sends the changed actions."""
-        pull_tokens = self.worlds.core.worlds.views.prefill["pull_tokens"]
-        self.venv.step_async(drop_empty_pulls(self.worlds.core.codec, actions, pull_tokens))
+        pull_tokens = self.worlds.stepper.worlds.views.prefill["pull_tokens"]
+        self.venv.step_async(drop_empty_pulls(self.worlds.stepper.codec, actions, pull_tokens))
 
     def step_wait(self) -> Any:
         """Waits for the step."""

@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from cacheenv.envs.core import Core
+from cacheenv.envs.stepper import Stepper
 from cacheenv.errors import InputError
-from cacheenv_agents.actor import DESCRIPTION_FILE, FORMAT, WEIGHTS_FILE
 from cacheenv_agents.config import TrainingConfig
+from cacheenv_agents.trained_agent import DESCRIPTION_FILE, FORMAT, WEIGHTS_FILE
 
 
-def describe(config: TrainingConfig, core: Core, timesteps: int) -> dict[str, Any]:
+def describe(config: TrainingConfig, stepper: Stepper, timesteps: int) -> dict[str, Any]:
     """What an agent needs to know of its training, JSON-ready.
 
     Args:
         config: What was trained.
-        core: Resolved environment.
+        stepper: Of the environment.
         timesteps: Decisions seen so far.
     """
-    codec, scenario = core.codec, core.scenario
+    codec, scenario = stepper.codec, stepper.scenario
     inner: str | None = None
     requires: dict[str, Any] = {}
     if not codec.routes:
@@ -46,7 +46,7 @@ def describe(config: TrainingConfig, core: Core, timesteps: int) -> dict[str, An
         "activation": config.parameters.policy_kwargs.get("activation_fn", "tanh"),
         "inner_policy": inner,
         "requires": requires,
-        "observation": [f"{label}.{feature.name}" for _, label, feature in core.rows],
+        "observation": stepper.layout.names,
     }
 
 

@@ -23,14 +23,14 @@ class Provider:
         Raises:
             InputError: No agent there, or parameters (an agent has none).
         """
-        from cacheenv_agents.actor import load_actor
+        from cacheenv_agents.trained_agent import load_agent
 
         path = name.removeprefix(PREFIX)
         if not name.startswith(PREFIX) or not path:
             raise InputError(f"policy {name}: expected agent:PATH, the output folder of 'cacheenv train'")
         if params:
             raise InputError(f"policy {name}: agents have no parameters, got {', '.join(params)}")
-        actor = load_actor(path)
+        actor = load_agent(path)
         bundle = PolicyBundle(name, actor=actor)
         inner = actor.description["inner_policy"]
         if inner is None:

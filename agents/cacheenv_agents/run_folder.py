@@ -26,9 +26,9 @@ from cacheenv.files.versions import versions
 from cacheenv.files.yaml_text import dump_yaml, read_yaml_mapping
 from cacheenv.scenario import Scenario
 from cacheenv.scenario.keys import differences
-from cacheenv_agents.actor import DESCRIPTION_FILE, WEIGHTS_FILE
 from cacheenv_agents.config import TrainingConfig, load_config
 from cacheenv_agents.export import write_agent
+from cacheenv_agents.trained_agent import DESCRIPTION_FILE, WEIGHTS_FILE
 
 CONFIG, ARGUMENTS, VERSIONS, SCENARIO = "config.yml", "args.yml", "versions.yml", "scenario.yml"
 MODEL, NORMALIZER, STATE, CURVE = "model.zip", "vecnormalize.pkl", "state.pkl", "curve.csv"

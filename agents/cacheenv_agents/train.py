@@ -82,12 +82,12 @@ def train(
     worlds = make_worlds(config)
     checkpoint: Checkpoint | None = None
     if resume:
-        folder.check_same(config, worlds.core.scenario)
+        folder.check_same(config, worlds.stepper.scenario)
         folder.extend(config)
         checkpoint = next(iter(folder.checkpoints()[::-1]), None)
         folder.cut_curve(checkpoint.timesteps if checkpoint else 0)
     else:
-        folder.begin(config, worlds.core.scenario, arguments or {})
+        folder.begin(config, worlds.stepper.scenario, arguments or {})
     torch.set_num_threads(threads)
     venv = make_vec_env(config, worlds, checkpoint.normalizer if checkpoint else None)
     try:
@@ -111,7 +111,7 @@ def _learn(
     total = config.parameters.n_timesteps
     callback = TrainingCallback(
         folder,
-        describe(config, worlds.core, 0),
+        describe(config, worlds.stepper, 0),
         stop,
         save_freq or -(-total // CHECKPOINTS),
         checkpoint,

@@ -22,14 +22,19 @@ from cacheenv.sim.actions import (
     move_count,
     move_number,
     move_parts,
+    reject_number,
     route_count,
     route_number,
     route_parts,
+    stay_number,
 )
 from cacheenv.sim.view.columns import DECISION_MIGRATE
 
+#: Parts of a factored action and their places: a route is its first numbers, a move its last ones.
 ROUTE_PARTS = ("reject", "prefill", "decode", "pull")
+REJECT, PREFILL, DECODE, PULL = range(len(ROUTE_PARTS))
 MOVE_PARTS = ("stay", "source", "candidate", "destination")
+STAY, SOURCE, CANDIDATE, DESTINATION = range(len(MOVE_PARTS))
 FLAGS = ("reject", "pull", "stay")
 
 
@@ -64,6 +69,16 @@ class ActionCodec:
         return move_count(self.num_decode, self.candidates) if self.moves else 0
 
     @property
+    def reject_number(self) -> int:
+        """The number of the routing block that refuses the request."""
+        return reject_number(self.num_prefill, self.num_decode)
+
+    @property
+    def stay_number(self) -> int:
+        """The number of the migration block that moves nothing."""
+        return stay_number(self.num_decode, self.candidates)
+
+    @property
     def joint_count(self) -> int:
         """Size of the joint Discrete space."""
         return self.route_count + self.move_count
@@ -71,9 +86,10 @@ class ActionCodec:
     @property
     def part_sizes(self) -> list[int]:
         """`nvec` of the factored space."""
-        return (self._sizes(ROUTE_PARTS) if self.routes else []) + (self._sizes(MOVE_PARTS) if self.moves else [])
+        return (self.sizes(ROUTE_PARTS) if self.routes else []) + (self.sizes(MOVE_PARTS) if self.moves else [])
 
-    def _sizes(self, names: tuple[str, ...]) -> list[int]:
+    def sizes(self, names: tuple[str, ...]) -> list[int]:
+        """How many values each of the named parts has."""
         instances = {"prefill": self.num_prefill, "candidate": self.candidates}
         return [2 if name in FLAGS else instances.get(name, self.num_decode) for name in names]
 
@@ -128,17 +144,17 @@ class ActionCodec:
         if self.factored:
             return np.array(route + move, np.int64)
         if migrate:
-            if move[0]:
-                return self.joint_count - 1
-            row = candidate_row(move[1], move[2], self.candidates)
-            return self.route_count + move_number(row, move[3], self.num_decode)
+            if move[STAY]:
+                return self.route_count + self.stay_number
+            row = candidate_row(move[SOURCE], move[CANDIDATE], self.candidates)
+            return self.route_count + move_number(row, move[DESTINATION], self.num_decode)
         if reject:
-            return self.route_count - 1
+            return self.reject_number
         return route_number(prefill, decode, int(pull), self.num_decode)
 
     def _checked(self, names: tuple[str, ...], values: tuple[Any, ...]) -> list[int]:
         """The parts as whole numbers, 0 where they are not given."""
-        sizes = self._sizes(names)
+        sizes = self.sizes(names)
         parts = [int(value or 0) for value in values]
         for name, part, size in zip(names, parts, sizes, strict=True):
             if not 0 <= part < size:
@@ -160,23 +176,29 @@ class ActionCodec:
             return self.route_parts(number) if routing else self.move_parts(number - self.route_count)
         values = [int(part) for part in np.asarray(action).reshape(-1)]
         if self.routes and (decision != DECISION_MIGRATE or not self.moves):
-            return _named(ROUTE_PARTS, values[:4])
-        return _named(MOVE_PARTS, values[-4:])
+            return _named(ROUTE_PARTS, values[: len(ROUTE_PARTS)])
+        return _named(MOVE_PARTS, values[-len(MOVE_PARTS) :])
 
     def route_parts(self, number: int) -> dict[str, Any]:
         """The parts of a number of the routing block."""
-        return _named(ROUTE_PARTS, self._values(number, self.route_count, *route_parts(number, self.num_decode)))
+        if number == self.reject_number:
+            return _named(ROUTE_PARTS, [1, 0, 0, 0])
+        return _named(ROUTE_PARTS, [0, *route_parts(number, self.num_decode)])
 
     def move_parts(self, number: int) -> dict[str, Any]:
         """The parts of a number of the migration block."""
+        if number == self.stay_number:
+            return _named(MOVE_PARTS, [1, 0, 0, 0])
         row, destination = move_parts(number, self.num_decode)
-        parts = (*candidate_parts(row, self.candidates), destination)
-        return _named(MOVE_PARTS, self._values(number, self.move_count, *parts))
+        return _named(MOVE_PARTS, [0, *candidate_parts(row, self.candidates), destination])
 
-    @staticmethod
-    def _values(number: int, count: int, *parts: int) -> list[int]:
-        """The last number of a block is its flag (reject, stay), which has no other parts."""
-        return [1, 0, 0, 0] if number == count - 1 else [0, *parts]
+    def route_grid(self, routes: np.ndarray) -> np.ndarray:
+        """Values of the routing block without its refusal, by (prefill, decode, pull): a view of shape (P, D, 2)."""
+        return routes[: self.reject_number].reshape(self.num_prefill, self.num_decode, 2)
+
+    def move_grid(self, moves: np.ndarray) -> np.ndarray:
+        """Values of the migration block without staying, by (source, candidate, destination): a view (D, K, D)."""
+        return moves[: self.stay_number].reshape(self.num_decode, self.candidates, self.num_decode)
 
 
 def _named(names: tuple[str, ...], values: list[int]) -> dict[str, Any]:

@@ -1,23 +1,26 @@
-"""Observation features: names, scales and the compiled code that computes them from a view.
+"""Observation features: names, scales, meanings, and the compiled code that computes them from a view.
 
 A feature with a scale is squashed to `value / (value + scale)`, so it lies in [0, 1) and never clips; one without a
-scale is a share or a flag and is clipped to [0, 1]. The tables below are what the spaces, the dict observation and the
-documentation are made from; the compiled functions fill the raw values in the same order.
+scale is a share or a flag and is clipped to [0, 1].
+
+Each table of features is followed by the function that fills its rows. A row is a record whose columns have the names
+of the features, laid over the flat observation, so a value is written under its name and stands where the table says;
+a name that no feature has does not compile.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from cacheenv.sim.core.jit import inner
-from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE
+from cacheenv.envs.record_rows import rows_over
+from cacheenv.sim.core.jit import inner, jit
+from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE, ROLE_PRE_PREFILL, record
 
-DEFAULT_TTFT_SLO_S = 10.0
-DEFAULT_TBT_SLO_S = 0.1
+DEFAULT_TTFT_SLO_S = 10.0  # stands for a TTFT objective that is not set
+DEFAULT_TBT_SLO_S = 0.1  # stands for an objective of the token gap that is not set
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,28 @@ class Feature:
     text: str
 
 
+def row_of(features: tuple[Feature, ...]) -> np.dtype:
+    """A row of a table as a record: one float32 column for each feature, in order."""
+    return record([(feature.name, "f4") for feature in features])
+
+
 CLUSTER_FEATURES = (
     Feature("is_route", 0, "1 at an arrival"),
     Feature("is_migrate", 0, "1 at a rescheduling tick"),
     Feature("requests_in_system", 64, "requests that have arrived and not ended"),
 )
+CLUSTER_ROW = row_of(CLUSTER_FEATURES)
+
+
+@inner
+def _fill_cluster(view, rows):
+    for i in range(rows.shape[0]):
+        row, out = view.cluster[i], rows[i]
+        out.is_route = 1.0 if row.decision == DECISION_ROUTE else 0.0
+        out.is_migrate = 1.0 if row.decision == DECISION_MIGRATE else 0.0
+        out.requests_in_system = row.requests_in_system
+
+
 REQUEST_FEATURES = (
     Feature("prompt_tokens", 8192, "prompt length, tokens"),
     Feature("predicted_output_tokens", 512, "predicted output length, tokens"),
@@ -48,6 +68,23 @@ REQUEST_FEATURES = (
     Feature("memory_hit_share", 0, "longest prefix that the router remembers having sent, over the prompt"),
     Feature("reject_allowed", 0, "1 where rejecting is a legal action"),
 )
+REQUEST_ROW = row_of(REQUEST_FEATURES)
+
+
+@inner
+def _fill_request(view, rows):
+    arriving = view.cluster[0].decision == DECISION_ROUTE
+    for i in range(rows.shape[0]):
+        row, out = view.request[i], rows[i]
+        tokens = max(1, row.prompt_tokens)
+        out.prompt_tokens = row.prompt_tokens
+        out.predicted_output_tokens = row.predicted_output_tokens
+        out.best_hit_share = row.best_hit_tokens / tokens
+        out.store_hit_share = row.store_hit_tokens / tokens
+        out.memory_hit_share = row.memory_hit_tokens / tokens
+        out.reject_allowed = view.cluster[0].allow_reject if arriving else 0
+
+
 PREFILL_FEATURES = (
     Feature("backlog_s", 2, "predicted seconds until everything routed here is computed"),
     Feature("running_left_s", 1, "seconds until the running batch ends"),
@@ -64,6 +101,33 @@ PREFILL_FEATURES = (
     Feature("is_pre_prefill", 0, "1 for the pre-prefill role"),
     Feature("outgoing_flows", 4, "flows that share the NIC outwards"),
 )
+PREFILL_ROW = row_of(PREFILL_FEATURES)
+
+
+@inner
+def _fill_prefill(view, rows):
+    tokens = max(1, view.request[0].prompt_tokens)
+    slo_s = view.cluster[0].slo_ttft_s
+    if math.isinf(slo_s):
+        slo_s = DEFAULT_TTFT_SLO_S
+    for i in range(rows.shape[0]):
+        row, out = view.prefill[i], rows[i]
+        out.backlog_s = row.backlog_s
+        out.running_left_s = row.running_left_s
+        out.queued_requests = row.queued_requests
+        out.queued_tokens = row.queued_tokens
+        out.inflight_requests = row.inflight_requests
+        out.hit_share = row.hit_tokens / tokens
+        out.pull_share = row.pull_tokens / tokens
+        out.prefill_s = row.prefill_s
+        out.prefill_pull_s = row.prefill_pull_s
+        out.transfer_s = row.transfer_s
+        out.ttft_over_slo = (row.backlog_s + row.prefill_s) / slo_s
+        out.cache_used_share = row.cache_used_tokens / max(1, row.cache_capacity_tokens)
+        out.is_pre_prefill = 1.0 if row.role == ROLE_PRE_PREFILL else 0.0
+        out.outgoing_flows = row.outgoing_flows
+
+
 DECODE_FEATURES = (
     Feature("batch_share", 0, "running requests over the largest batch"),
     Feature("running_requests", 16, "running requests"),
@@ -78,6 +142,31 @@ DECODE_FEATURES = (
     Feature("can_send", 0, "1 where a migration may start from here"),
     Feature("can_receive", 0, "1 where a migration may come here"),
 )
+DECODE_ROW = row_of(DECODE_FEATURES)
+
+
+@inner
+def _fill_decode(view, rows):
+    slo_s = min(view.cluster[0].slo_tbt_tail_s, view.cluster[0].slo_tpot_s)
+    if math.isinf(slo_s):
+        slo_s = DEFAULT_TBT_SLO_S
+    for d in range(rows.shape[0]):
+        row, out = view.decode[d], rows[d]
+        capacity = float(row.capacity_tokens)
+        out.batch_share = row.running_requests / row.max_batch
+        out.running_requests = row.running_requests
+        out.waiting_requests = row.waiting_requests
+        out.pending_requests = row.pending_requests
+        out.preempted_requests = row.preempted_requests
+        out.kv_share = row.kv_tokens / capacity
+        out.pending_share = row.pending_tokens / capacity
+        out.reserved_share = row.reserved_tokens / capacity
+        out.step_over_slo = row.step_s / slo_s
+        out.step_after_over_slo = row.step_after_s / slo_s
+        out.can_send = row.can_send
+        out.can_receive = row.can_receive
+
+
 CANDIDATE_FEATURES = (
     Feature("valid", 0, "1 where the slot holds a request"),
     Feature("kv_share", 0, "its resident tokens over the source's capacity"),
@@ -87,8 +176,25 @@ CANDIDATE_FEATURES = (
     Feature("migrate_s", 0.1, "estimate of copying its KV"),
     Feature("migrations", 1, "times it has been moved"),
 )
-NEVER_MOVED_S = 1e9
+CANDIDATE_ROW = row_of(CANDIDATE_FEATURES)
 
+
+@inner
+def _fill_candidate(view, rows):
+    """Fills the rows of the slots that hold a request; `rows` is all zeros."""
+    for c in range(rows.shape[0]):
+        row, out = view.candidate[c], rows[c]
+        if row.valid == 1:
+            out.valid = 1.0
+            out.kv_share = row.kv_tokens / max(1, view.decode[row.source].capacity_tokens)
+            out.kv_tokens = row.kv_tokens
+            out.generated_tokens = row.generated_tokens
+            out.predicted_remaining_tokens = row.predicted_remaining_tokens
+            out.migrate_s = row.migrate_s
+            out.migrations = row.migrations
+
+
+#: Tables of an observation, in order.
 TABLES = {
     "cluster": CLUSTER_FEATURES,
     "request": REQUEST_FEATURES,
@@ -96,132 +202,41 @@ TABLES = {
     "decode": DECODE_FEATURES,
     "candidate": CANDIDATE_FEATURES,
 }
-
-
-def flat_scales(features: Sequence[Feature]) -> np.ndarray:
-    """Float32 scales of the features of a flat observation, in order (0 for shares and flags)."""
-    return np.array([feature.scale for feature in features], np.float32)
-
-
-_CLUSTER, _REQUEST, _PREFILL, _DECODE, _CANDIDATE = (len(table) for table in TABLES.values())
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
 @inner
-def _squash(out, scale):
+def _squash(out, scales):
     """Turns raw values in place into features in [0, 1]; without branches, so that it vectorises."""
     for k in range(out.shape[0]):
         value = max(out[k], _ZERO)
-        size = scale[k]
+        size = scales[k]
         out[k] = value / (value + size if size > 0.0 else max(value, _ONE))
 
 
 @inner
-def _cluster(view, out, at):
-    cluster = view.cluster[0]
-    out[at] = 1.0 if cluster.decision == DECISION_ROUTE else 0.0
-    out[at + 1] = 1.0 if cluster.decision == DECISION_MIGRATE else 0.0
-    out[at + 2] = cluster.requests_in_system
-
-
-@inner
-def _request(view, out, at):
-    request = view.request[0]
-    tokens = max(1, request.prompt_tokens)
-    out[at] = request.prompt_tokens
-    out[at + 1] = request.predicted_output_tokens
-    out[at + 2] = request.best_hit_tokens / tokens
-    out[at + 3] = request.store_hit_tokens / tokens
-    out[at + 4] = request.memory_hit_tokens / tokens
-    out[at + 5] = view.cluster[0].allow_reject if view.cluster[0].decision == DECISION_ROUTE else 0
-
-
-@inner
-def _prefill(view, i, out, at, slo_s):
-    row = view.prefill[i]
-    tokens = max(1, view.request[0].prompt_tokens)
-    out[at] = row.backlog_s
-    out[at + 1] = row.running_left_s
-    out[at + 2] = row.queued_requests
-    out[at + 3] = row.queued_tokens
-    out[at + 4] = row.inflight_requests
-    out[at + 5] = row.hit_tokens / tokens
-    out[at + 6] = row.pull_tokens / tokens
-    out[at + 7] = row.prefill_s
-    out[at + 8] = row.prefill_pull_s
-    out[at + 9] = row.transfer_s
-    out[at + 10] = (row.backlog_s + row.prefill_s) / slo_s
-    out[at + 11] = row.cache_used_tokens / max(1, row.cache_capacity_tokens)
-    out[at + 12] = row.role
-    out[at + 13] = row.outgoing_flows
-
-
-@inner
-def _decode(view, d, out, at, slo_s):
-    row = view.decode[d]
-    capacity = float(row.capacity_tokens)
-    out[at] = row.running_requests / row.max_batch
-    out[at + 1] = row.running_requests
-    out[at + 2] = row.waiting_requests
-    out[at + 3] = row.pending_requests
-    out[at + 4] = row.preempted_requests
-    out[at + 5] = row.kv_tokens / capacity
-    out[at + 6] = row.pending_tokens / capacity
-    out[at + 7] = row.reserved_tokens / capacity
-    out[at + 8] = row.step_s / slo_s
-    out[at + 9] = row.step_after_s / slo_s
-    out[at + 10] = row.can_send
-    out[at + 11] = row.can_receive
-
-
-@inner
-def _candidate(view, c, out, at):
-    row = view.candidate[c]
-    if row.valid == 0:
-        for k in range(_CANDIDATE):
-            out[at + k] = 0.0
-        return
-    out[at] = 1.0
-    out[at + 1] = row.kv_tokens / max(1, view.decode[row.source].capacity_tokens)
-    out[at + 2] = row.kv_tokens
-    out[at + 3] = row.generated_tokens
-    out[at + 4] = row.predicted_remaining_tokens
-    out[at + 5] = row.migrate_s
-    out[at + 6] = row.migrations
-
-
-@inner
-def fill_observation(view, scale, tables, out):
+def fill_observation(view, edges, scales, out):
     """Writes the flat observation of a view.
 
-    `scale` is :func:`flat_scales` of the whole row; `tables` has bits 1 request, 2 prefill, 4 decode, 8 candidates.
+    Args:
+        view: A filled view.
+        edges: Table k of :data:`TABLES` stands at `out[edges[k] : edges[k + 1]]`; int64, one more than tables.
+        scales: Scale of each feature, float32.
+        out: The observation, float32, as long as `scales`.
     """
-    ttft_slo_s = view.cluster[0].slo_ttft_s
-    if math.isinf(ttft_slo_s):
-        ttft_slo_s = DEFAULT_TTFT_SLO_S
-    tbt_slo_s = min(view.cluster[0].slo_tbt_tail_s, view.cluster[0].slo_tpot_s)
-    if math.isinf(tbt_slo_s):
-        tbt_slo_s = DEFAULT_TBT_SLO_S
-    _cluster(view, out, 0)
-    at = _CLUSTER
-    if tables & 1:
-        _request(view, out, at)
-        at += _REQUEST
-    if tables & 2:
-        for i in range(view.prefill.shape[0]):
-            _prefill(view, i, out, at, ttft_slo_s)
-            at += _PREFILL
-    if tables & 4:
-        for d in range(view.decode.shape[0]):
-            _decode(view, d, out, at, tbt_slo_s)
-            at += _DECODE
-    if tables & 8:
-        migrating = view.cluster[0].decision == DECISION_MIGRATE
-        for c in range(view.candidate.shape[0]):
-            if migrating:
-                _candidate(view, c, out, at)
-            else:
-                for k in range(_CANDIDATE):
-                    out[at + k] = 0.0
-            at += _CANDIDATE
-    _squash(out, scale)
+    _fill_cluster(view, rows_over(out[edges[0] : edges[1]], CLUSTER_ROW))
+    _fill_request(view, rows_over(out[edges[1] : edges[2]], REQUEST_ROW))
+    _fill_prefill(view, rows_over(out[edges[2] : edges[3]], PREFILL_ROW))
+    _fill_decode(view, rows_over(out[edges[3] : edges[4]], DECODE_ROW))
+    candidates = out[edges[4] : edges[5]]
+    for k in range(candidates.shape[0]):
+        candidates[k] = 0.0
+    if view.cluster[0].decision == DECISION_MIGRATE:  # at an arrival the view holds the candidates of the last tick
+        _fill_candidate(view, rows_over(candidates, CANDIDATE_ROW))
+    _squash(out, scales)
+
+
+@jit
+def observe(view, edges, scales, out):
+    """Entry from Python to :func:`fill_observation`."""
+    fill_observation(view, edges, scales, out)

@@ -16,7 +16,7 @@ from cacheenv.errors import InputError
 PER_WORLD = ("view", "result")
 
 
-class CacheVecEnv(VecEnv):
+class SB3VecEnv(VecEnv):
     """N worlds as an SB3 `VecEnv`.
 
     Infos are empty, but for worlds whose episode is over: `terminal_observation`, `TimeLimit.truncated` and the

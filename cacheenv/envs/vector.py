@@ -13,9 +13,10 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from cacheenv.envs.core import Core
+from cacheenv.envs.arguments import EnvArguments
 from cacheenv.envs.env import check_options
-from cacheenv.envs.workers import StepThreads
+from cacheenv.envs.step_threads import StepThreads
+from cacheenv.envs.stepper import Stepper
 from cacheenv.errors import InputError
 from cacheenv.policy import View
 from cacheenv.run.seeds import checked_seed
@@ -28,6 +29,11 @@ MIN_WORLDS_PER_THREAD = 8
 
 class CacheVectorEnv(VectorEnv[Any, Any, Any]):
     """N independent worlds of one scenario; world i behaves exactly as `CacheEnv` seeded with `seed + i`.
+
+    One compiled call steps all worlds, on all cores. All of Gymnasium's autoreset modes give what its `SyncVectorEnv`
+    gives. `final_info` (`SAME_STEP`) or the info of the last step (otherwise) has the summaries; here also where
+    `max_episode_steps` ends an episode. `action_masks()`, `view(i)`, `result(i)`, `get_state()` and `set_state(state)`
+    work as in the single environment.
 
     Args:
         num_envs: Number of worlds.
@@ -78,19 +84,11 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
         self.max_episode_steps = max_episode_steps
         self.summaries = summaries
-        self.core = Core(
-            num_envs,
-            routes=routes,
-            moves=moves,
-            scenario=scenario,
-            overrides=overrides,
-            action_format=action_format,
-            observation=observation,
-            reward=reward,
-            horizon_s=horizon_s,
+        self.stepper = Stepper(
+            num_envs, EnvArguments(routes, moves, scenario, overrides, action_format, observation, reward, horizon_s)
         )
-        self.single_action_space = self.core.codec.space()
-        self.single_observation_space = self.core.observation_space()
+        self.single_action_space = self.stepper.codec.space()
+        self.single_observation_space = self.stepper.layout.space(observation)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         wanted = threads if threads is not None else os.cpu_count() or 1
@@ -98,10 +96,10 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         self._pool: StepThreads | None = None
         self._randoms: list[np.random.Generator] = []
         self._episode_seeds = np.zeros(num_envs, np.int64)
-        self._masks = np.ones((num_envs, self.core.codec.mask_size), np.bool_)
-        self._no_actions = np.zeros((num_envs, self.core.codec.width), np.int64)
+        self._masks = np.ones((num_envs, self.stepper.codec.mask_size), np.bool_)
+        self._no_actions = np.zeros((num_envs, self.stepper.codec.width), np.int64)
         self._own_worlds = num_envs // self.threads
-        self._steps = self.core.steps.view(np.ndarray)  # attribute access to records is slow
+        self._steps = self.stepper.steps.view(np.ndarray)  # attribute access to records is slow
         self._pending = np.zeros(num_envs, np.bool_)  # worlds whose episode is over and that are not yet reset
         self._last: np.ndarray | None = None
 
@@ -134,7 +132,7 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         self._pending &= ~mask
         self._last = observations.copy() if self._keeps_last else None
         info = self._info(np.zeros(self.num_envs), np.zeros(self.num_envs, np.bool_), mask)
-        return self.core.shape_observation(observations), info
+        return self.stepper.shape_observation(observations), info
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Steps all worlds; the class says what happens to those whose episode is over."""
@@ -143,10 +141,10 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         if self._pending.any() and self.autoreset_mode == AutoresetMode.DISABLED:
             over = ", ".join(str(i) for i in np.flatnonzero(self._pending))
             raise gym.error.ResetNeeded(f"the episodes of worlds {over} are over; reset them with `reset_mask`")
-        steps, kernel = self._steps, self.core.kernel
+        steps, compiled = self._steps, self.stepper.compiled
         rows = self._rows(actions)
         observations = self._flat()
-        steps["phase"] = np.where(self._pending, kernel.PHASE_DONE, kernel.PHASE_ACT)
+        steps["phase"] = np.where(self._pending, compiled.PHASE_DONE, compiled.PHASE_ACT)
         self._run(rows, observations)
         rewards, dt, invalid = steps["reward"].copy(), steps["dt"].copy(), steps["invalid"] != 0
         terminated, truncated = steps["stop"] == STOP_DONE, steps["stop"] == STOP_HORIZON
@@ -158,7 +156,7 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
             for values in (rewards, dt, invalid, terminated, truncated):
                 values[resetting] = 0
         for i in np.flatnonzero(terminated):
-            self.core.worlds.check_served(int(i))
+            self.stepper.worlds.check_served(int(i))
         done = terminated | truncated
         present = np.ones(self.num_envs, np.bool_)
         if not done.any():
@@ -171,7 +169,7 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         self._pending = done & (self.autoreset_mode != AutoresetMode.SAME_STEP)
         if self._keeps_last:
             self._last = observations.copy()
-        return self.core.shape_observation(observations), rewards, terminated, truncated, info
+        return self.stepper.shape_observation(observations), rewards, terminated, truncated, info
 
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the threads."""
@@ -187,27 +185,27 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
 
     def view(self, index: int) -> View:
         """The view of world `index` in physical units (read only)."""
-        return self.core.view(index)
+        return self.stepper.view(index)
 
     def result(self, index: int) -> Result:
         """Records and summary of the episode of world `index` so far."""
-        return collect(self.core.worlds, index, "env", int(self._episode_seeds[index]))
+        return collect(self.stepper.worlds, index, "env", int(self._episode_seeds[index]))
 
     def get_state(self) -> dict[str, Any]:
         """Everything that the episodes and the seeding depend on; see :meth:`set_state`."""
         if not self._randoms:
             raise gym.error.ResetNeeded("call reset() before get_state()")
         return {
-            "worlds": self.core.worlds.get_state(),
-            "steps": self.core.steps.copy(),
+            "worlds": self.stepper.worlds.get_state(),
+            "steps": self.stepper.steps.copy(),
             "randoms": copy.deepcopy(self._randoms),
             **{name: copy.copy(getattr(self, f"_{name}")) for name in ("masks", "last", "pending", "episode_seeds")},
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continues exactly from a state of this or another batch with the same arguments."""
-        self.core.worlds.set_state(state["worlds"])
-        self.core.steps[:] = state["steps"]
+        self.stepper.worlds.set_state(state["worlds"])
+        self.stepper.steps[:] = state["steps"]
         self._randoms = copy.deepcopy(state["randoms"])
         for name in ("masks", "last", "pending", "episode_seeds"):
             setattr(self, f"_{name}", copy.copy(state[name]))
@@ -220,13 +218,13 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         return self.autoreset_mode == AutoresetMode.DISABLED
 
     def _flat(self) -> np.ndarray:
-        return np.empty((self.num_envs, len(self.core.rows)), np.float32)
+        return np.empty((self.num_envs, len(self.stepper.layout)), np.float32)
 
     def _rows(self, actions: Any) -> np.ndarray:
         """The actions as int64 array (num_envs, numbers of an action)."""
         rows = np.ascontiguousarray(actions, np.int64)
-        shape = (self.num_envs, self.core.codec.width)
-        if rows.shape not in (shape, shape[: 1 + self.core.codec.factored]):
+        shape = (self.num_envs, self.stepper.codec.width)
+        if rows.shape not in (shape, shape[: 1 + self.stepper.codec.factored]):
             raise InputError(f"step: expected {self.num_envs} actions, got an array of shape {rows.shape}")
         return rows.reshape(shape)
 
@@ -247,21 +245,22 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _begin(self, mask: np.ndarray, options: Mapping[str, Any], observations: np.ndarray) -> None:
         """Starts episodes in the masked worlds and takes them to their first decisions."""
-        self._steps["phase"] = self.core.kernel.PHASE_DONE
+        self._steps["phase"] = self.stepper.compiled.PHASE_DONE
         for i in np.flatnonzero(mask):
             drawn = int(self._randoms[i].integers(2**62))
             if "episode_seed" in options:
                 drawn = checked_seed(options["episode_seed"], "reset options: episode_seed") + int(i)
             self._episode_seeds[i] = drawn
-            self.core.begin(int(i), int(self._episode_seeds[i]), options.get("workload"))
+            self.stepper.begin(int(i), int(self._episode_seeds[i]), options.get("workload"))
         self._run(self._no_actions, observations)
         for i in np.flatnonzero(mask):
-            self.core.opened(int(i))
+            self.stepper.opened(int(i))
 
     def _run(self, actions: np.ndarray, observations: np.ndarray) -> None:
         """Steps all worlds that are not done, on one thread or several."""
+        buffers = self.stepper.buffers(actions, observations, self._masks)
         if self.threads == 1:
-            self.core.run(0, self.num_envs, actions, observations, self._masks)
+            self.stepper.run(0, self.num_envs, buffers)
             return
         if self._pool is None:
             self._pool = StepThreads(self.threads - 1)
@@ -269,7 +268,7 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         while grown:
             rest, others = self.num_envs - self._own_worlds, self.threads - 1
             edges = [0, *(self._own_worlds + rest * part // others for part in range(others + 1))]
-            grown, lag_s = self.core.run_parts(self._pool, edges, actions, observations, self._masks)
+            grown, lag_s = self.stepper.run_parts(self._pool, edges, buffers)
             # The other threads must first be woken: this one takes more worlds until all end together.
             moved = self._own_worlds + (1 if lag_s > 0.0 else -1)
             self._own_worlds = min(max(moved, 1), self.num_envs - others)
@@ -289,7 +288,7 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         if not self.summaries:
             return
         over = np.flatnonzero(done)
-        rows = [self.core.summary(int(i)) for i in over]
+        rows = [self.stepper.summary(int(i)) for i in over]
         for key, first in rows[0].items():
             values = np.zeros(self.num_envs, type(first))
             values[over] = [row[key] for row in rows]
@@ -302,7 +301,7 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
         """SAME_STEP: the last observation and info move to `final_obs` and `final_info`, new episodes begin."""
         final_obs = np.empty(self.num_envs, object)
         for i in np.flatnonzero(done):
-            final_obs[i] = self.core.shape_observation(observations[i].copy())
+            final_obs[i] = self.stepper.shape_observation(observations[i].copy())
         final_info = self._info(dt.copy(), invalid.copy(), done.copy())
         self._add_summaries(final_info, done)
         self._begin(done, {}, observations)
@@ -318,4 +317,4 @@ class CacheVectorEnv(VectorEnv[Any, Any, Any]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restores the state and binds the columns again."""
         self.__dict__.update(state)
-        self._steps = self.core.steps.view(np.ndarray)
+        self._steps = self.stepper.steps.view(np.ndarray)

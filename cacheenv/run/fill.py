@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cacheenv.scenario import Scenario
-from cacheenv.scenario.resolve import ClusterSpec
+from cacheenv.scenario.resolve import ClusterSpec, DecodeSpec, PrefillSpec
 from cacheenv.sim.index.central import BITS
 from cacheenv.sim.state.codes import (
     CANDIDATE_ORDERS,
@@ -147,7 +147,8 @@ def _machines(spec: ClusterSpec, page_tokens: int, memory_tokens: int) -> dict[s
     tree["capacity_pages"][prefills] = spec.store.capacity_tokens // page_tokens
     tree["capacity_pages"][prefills + 1 :] = memory_tokens // page_tokens
     nic["bytes_per_s"][-1] = spec.store.nic_bytes_per_s
-    for row, parts in enumerate((*spec.prefill, *spec.decode)):
+    machines: tuple[PrefillSpec | DecodeSpec, ...] = (*spec.prefill, *spec.decode)
+    for row, parts in enumerate(machines):
         nic[row]["bytes_per_s"] = parts.nic_bytes_per_s
         for name in COEFFICIENTS:
             if hasattr(parts, name):

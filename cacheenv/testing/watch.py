@@ -15,7 +15,7 @@ from cacheenv.errors import InputError
 from cacheenv.policy import DECISION_MIGRATE, KINDS, Policy, PolicyBundle, View
 from cacheenv.policy.actions import split_route
 from cacheenv.policy.compiled import bundle_addresses, policy_params, policy_streams
-from cacheenv.run.worlds import split_seed
+from cacheenv.run.seeds import split_seed
 from cacheenv.sim.policies.compose import HAS_ADMISSION
 from cacheenv.testing.problems import PolicyCheckError
 from cacheenv.testing.views import GuardedNumbers, GuardedView

@@ -24,7 +24,7 @@ from cacheenv.policy import available_policies, make_policy
 from cacheenv.run.simulate import simulate
 from cacheenv.scenario import load_scenario
 from cacheenv_agents.actions import best_move, drop_empty_pulls
-from cacheenv_agents.actor import load_actor
+from cacheenv_agents.trained_agent import load_agent
 
 KINDS = [
     ("maskable_ppo", "cacheenv/Routing-v0", "factored"),
@@ -53,7 +53,7 @@ def play(folder, algo, env_id, action_format):
     over, steps = False, 0
     while not over:
         action = np.array([best_action(model, observation, env.action_masks())])
-        action = drop_empty_pulls(env.core.codec, action, env.core.worlds.views.prefill["pull_tokens"])[0]
+        action = drop_empty_pulls(env.stepper.codec, action, env.stepper.worlds.views.prefill["pull_tokens"])[0]
         observation, _, terminated, truncated, _ = env.step(action)
         over, steps = terminated or truncated, steps + 1
     return env.result().requests, steps
@@ -71,7 +71,7 @@ def test_an_agent_decides_as_its_model(trained, kind):
 
 def test_logits_are_those_of_the_model(trained):
     folder = trained()
-    actor, model = load_actor(str(folder)), MaskablePPO.load(folder / "model.zip", device="cpu")
+    actor, model = load_agent(str(folder)), MaskablePPO.load(folder / "model.zip", device="cpu")
     observations = np.random.default_rng(0).random((200, *model.observation_space.shape), np.float32)
     with torch.no_grad():
         features = model.policy.mlp_extractor.forward_actor(torch.as_tensor(observations))
@@ -123,8 +123,8 @@ def test_a_migrating_agent_brings_the_router_of_its_training(trained):
 
 def test_a_checkpoint_is_an_agent_and_an_unfinished_training_its_newest_one(trained, tmp_path):
     shutil.copytree(trained() / "checkpoints", tmp_path / "checkpoints")
-    assert load_actor(str(tmp_path)).description["timesteps"] == 256
-    assert load_actor(str(tmp_path / "checkpoints" / "000000000064")).description["timesteps"] == 64
+    assert load_agent(str(tmp_path)).description["timesteps"] == 256
+    assert load_agent(str(tmp_path / "checkpoints" / "000000000064")).description["timesteps"] == 64
 
 
 @pytest.mark.parametrize(("key", "text"), [("prefill", "2 prefill"), ("decode", "3 decode")])

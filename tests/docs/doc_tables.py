@@ -1,4 +1,4 @@
-"""Makes the tables of the docs that repeat what the code says.
+"""Makes the blocks of the docs that repeat what the code says.
 
     python tests/docs/doc_tables.py      # writes them into README.md and docs/*.md
 
@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import baseline_docs
+import environment_pages
 from baseline_docs import policy_of, quantity
+from markdown_table import table
 
 from cacheenv import physics
-from cacheenv.envs.env import CacheEnv
-from cacheenv.envs.features import TABLES
-from cacheenv.envs.vector import CacheVectorEnv
 from cacheenv.run.metrics import LATENCIES, METRICS
 from cacheenv.scenario import Scenario, list_scenarios, load_scenario
 from cacheenv.sim.view import columns as view_types
@@ -33,9 +32,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WIDTH = 120
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[a-z_]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
-
-#: Arguments of the environments that the registered id sets.
-IDS_SET = ("routes", "moves")
 
 #: Units of view columns that their names do not say.
 VIEW_UNITS = {
@@ -96,13 +92,6 @@ VIEW_MEANINGS = {
     "migrating": "1 while it is being moved",
     "dispatched_requests": "assigned since the start",
 }
-
-
-def table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """A Markdown table."""
-    header = list(header)
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(str(cell).replace('|', '&#124;') for cell in line)} |\n" for line in lines)
 
 
 def plain(value: Any) -> str:
@@ -305,43 +294,6 @@ def link_sources() -> str:
     return _provenance(physics.list_links(), physics.load_link)
 
 
-def _features(name: str) -> Callable[[], str]:
-    def build() -> str:
-        rows = []
-        for number, feature in enumerate(TABLES[name]):
-            form = f"x / (x + {feature.scale:,g})" if feature.scale else "share or flag"
-            rows.append([number, f"`{feature.name}`", feature.text, form])
-        return table(["#", "feature", "x", "value"], rows)
-
-    return build
-
-
-def _arguments(schema: Any, names: Iterable[str]) -> str:
-    """Default and meaning of constructor arguments, from the signature and the docstring."""
-    text = inspect.getdoc(schema).split("Args:\n", 1)[1].split("\n\n", 1)[0]  # type: ignore[union-attr]
-    meanings = dict(re.findall(r"    (\w+): ((?:.+)(?:\n {8}.+)*)", text))
-    parameters = inspect.signature(schema).parameters
-    rows = []
-    for name in names:
-        meaning = " ".join(meanings[name].split()).rstrip(".")
-        meaning = re.sub(r":class:`(?:[\w.]+\.)?(\w+)`", r"`\1`", meaning)
-        default = parameters[name].default
-        default = getattr(default, "value", default)
-        rows.append([f"`{name}`", f"`{default!r}`", meaning])
-    return table(["argument", "default", "meaning"], rows)
-
-
-def env_arguments() -> str:
-    """Arguments of the environment that an id leaves open."""
-    return _arguments(CacheEnv, [name for name in inspect.signature(CacheEnv).parameters if name not in IDS_SET])
-
-
-def vector_arguments() -> str:
-    """Arguments that the batched environment has besides."""
-    own = set(inspect.signature(CacheVectorEnv).parameters) - set(inspect.signature(CacheEnv).parameters)
-    return _arguments(CacheVectorEnv, [name for name in inspect.signature(CacheVectorEnv).parameters if name in own])
-
-
 GENERATED: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "scenario_yaml": scenario_yaml,
@@ -360,13 +312,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "decode_view": _view("DECODE_VIEW"),
     "candidate_view": _view("CANDIDATE_VIEW"),
     "running_view": _view("RUNNING_VIEW"),
-    "cluster_features": _features("cluster"),
-    "request_features": _features("request"),
-    "prefill_features": _features("prefill"),
-    "decode_features": _features("decode"),
-    "candidate_features": _features("candidate"),
-    "env_arguments": env_arguments,
-    "vector_arguments": vector_arguments,
+    **environment_pages.GENERATED,
     "presets": presets,
     "preset_sources": preset_sources,
     "links": links,

@@ -33,7 +33,7 @@ def test_defaults_are_the_embedded_scenario(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         env = gym.make(f"cacheenv:{name}")
-    assert env.unwrapped.core.scenario.name == "kimi-chat"
+    assert env.unwrapped.stepper.scenario.name == "kimi-chat"
     assert isinstance(env.action_space, gym.spaces.Discrete)
     assert isinstance(env.observation_space, gym.spaces.Box)
     observation, info = env.reset(seed=3)
@@ -78,7 +78,7 @@ def test_spec_round_trip(name: str) -> None:
     json.loads(text)
     again = gym.make(gym.envs.registration.EnvSpec.from_json(text))
     assert again.observation_space == env.observation_space and again.action_space == env.action_space
-    assert again.unwrapped.core.scenario == env.unwrapped.core.scenario
+    assert again.unwrapped.stepper.scenario == env.unwrapped.stepper.scenario
     first, _ = env.reset(seed=1)
     second, _ = again.reset(seed=1)
     assert all(np.array_equal(first[key], second[key]) for key in first)

@@ -12,7 +12,7 @@ from env_tools import IDS, SMALL, arrays_workload, make, random_legal
 import cacheenv
 from cacheenv import InputError
 from cacheenv.envs.env import CacheEnv
-from cacheenv.envs.expert import Expert
+from cacheenv.envs.policy_player import PolicyPlayer
 from cacheenv.policy import DECISION_ROUTE, PolicyBundle, make_policy
 from cacheenv.run.simulate import apply_requirements
 
@@ -25,10 +25,10 @@ def equipped(bundle: PolicyBundle) -> cacheenv.Scenario:
 def stepped(name: str, bundle: PolicyBundle, seed: int, options: dict[str, Any], **kwargs: Any) -> CacheEnv:
     env = make(name, **kwargs)
     env.reset(options={"episode_seed": seed, **options})
-    expert, done = Expert(bundle), False
-    expert.begin(env)
+    player, done = PolicyPlayer(bundle), False
+    player.begin(env)
     while not done:
-        _, _, done, _, info = env.step(expert.act(env))
+        _, _, done, _, info = env.step(player.act(env))
         assert not info["invalid_action"]
     return env
 
@@ -72,10 +72,10 @@ def test_seeds_of_episodes_are_seeds_of_simulations() -> None:
     env = make(IDS[0])
     env.reset(seed=0)
     expected = cacheenv.simulate(SMALL, "round_robin", seed=env.episode_seed)
-    expert, done = Expert("round_robin"), False
-    expert.begin(env)
+    player, done = PolicyPlayer("round_robin"), False
+    player.begin(env)
     while not done:
-        _, _, done, _, info = env.step(expert.act(env))
+        _, _, done, _, info = env.step(player.act(env))
     assert env.result().requests.tobytes() == expected.requests.tobytes()
     assert all(info[key] == value for key, value in expected.summary.items() if value is not None)
 
@@ -95,7 +95,7 @@ def test_a_python_object_is_a_policy_too() -> None:
     env.reset(options={"episode_seed": 8})
     while not done:
         mask = env.action_masks()
-        routes = env.core.codec.route_count
+        routes = env.stepper.codec.route_count
         block, offset = (mask[:routes], 0) if env.decision == DECISION_ROUTE else (mask[routes:], routes)
         _, _, done, _, _ = env.step(offset + random_legal(block, rng))
     assert env.result().requests.tobytes() == expected.requests.tobytes()
@@ -108,20 +108,20 @@ def test_every_policy_meets_the_same_arrivals() -> None:
         assert np.array_equal(records[0][column], records[1][column])
 
 
-def test_experts_that_cannot_play() -> None:
+def test_players_that_cannot_play() -> None:
     class Actor:
         def act(self, view: Any, mask: np.ndarray) -> int:
             return 0
 
     with pytest.raises(InputError, match=r"expected compiled policies"):
-        Expert(Actor())
-    env, expert = make(IDS[2]), Expert("mooncake")
+        PolicyPlayer(Actor())
+    env, player = make(IDS[2]), PolicyPlayer("mooncake")
     with pytest.raises(gym.error.ResetNeeded):
-        expert.begin(env)
+        player.begin(env)
     env.reset(seed=0)
     with pytest.raises(InputError, match=r"call begin\(\) first"):
-        expert.act(env)
-    expert.begin(env)
+        player.act(env)
+    player.begin(env)
     with pytest.raises(InputError, match="it has no rescheduler, which this decision needs"):
         while True:
-            env.step(expert.act(env))
+            env.step(player.act(env))

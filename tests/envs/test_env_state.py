@@ -20,7 +20,8 @@ from cacheenv.envs.env import CacheEnv
 from cacheenv.envs.vector import CacheVectorEnv
 from cacheenv.policy import DECISION_MIGRATE
 
-TOOLS = Path(__file__).parent
+#: Where a process finds this file and the tools.
+TOOLS = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")])
 
 
 def advanced(name: str, steps: int = 40, **kwargs: Any) -> CacheEnv:
@@ -28,7 +29,7 @@ def advanced(name: str, steps: int = 40, **kwargs: Any) -> CacheEnv:
     env = make(name, **kwargs)
     env.reset(seed=0, options={"workload": arrays_workload()})
     rng = np.random.default_rng(1)
-    while steps > 0 or (env.core.codec.moves and not in_the_middle_of_a_tick(env)):
+    while steps > 0 or (env.stepper.codec.moves and not in_the_middle_of_a_tick(env)):
         env.step(random_legal(env.action_masks(), rng))
         steps -= 1
     return env
@@ -36,7 +37,7 @@ def advanced(name: str, steps: int = 40, **kwargs: Any) -> CacheEnv:
 
 def in_the_middle_of_a_tick(env: CacheEnv) -> bool:
     """Some move of this tick has been made, and another may follow."""
-    return env.decision == DECISION_MIGRATE and bool((env.core.worlds.world(0).decode["outgoing"] >= 0).any())
+    return env.decision == DECISION_MIGRATE and bool((env.stepper.worlds.world(0).decode["outgoing"] >= 0).any())
 
 
 def rest(env: CacheEnv) -> tuple[Any, Any, Any]:
@@ -123,8 +124,8 @@ def test_copies_of_a_batch_continue_identically(way: str) -> None:
 
 
 CONTINUE = """
-import pickle, sys
-sys.path.insert(0, sys.argv[1])
+import os, pickle, sys
+sys.path[:0] = sys.argv[1].split(os.pathsep)
 from test_env_state import rest, walk
 with open(sys.argv[2], "rb") as file:
     envs = pickle.load(file)
@@ -137,7 +138,7 @@ def test_pickles_continue_in_another_process(tmp_path: Path) -> None:
     routing, cluster = advanced(IDS[0], overrides={"rescheduler": "star"}), advanced(IDS[2])
     batch = walked_batch()
     (tmp_path / "env").write_bytes(pickle.dumps([routing, cluster, batch]))
-    arguments = [str(TOOLS), str(tmp_path / "env"), str(tmp_path / "rest")]
+    arguments = [TOOLS, str(tmp_path / "env"), str(tmp_path / "rest")]
     subprocess.run(
         [sys.executable, "-c", CONTINUE, *arguments], check=True, env={**os.environ, "PYTHONHASHSEED": "123"}
     )
@@ -147,8 +148,8 @@ def test_pickles_continue_in_another_process(tmp_path: Path) -> None:
 
 
 PLAIN = """
-import pickle, sys
-sys.path.insert(0, sys.argv[1])
+import os, pickle, sys
+sys.path[:0] = sys.argv[1].split(os.pathsep)
 from test_env_state import short_episodes
 with open(sys.argv[2], "wb") as file:
     pickle.dump(short_episodes(), file)
@@ -171,7 +172,7 @@ def short_episodes() -> list[Any]:
 
 def test_plain_python_says_the_same_as_the_compiled_code(tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", PLAIN, str(TOOLS), str(tmp_path / "logs")],
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", PLAIN, TOOLS, str(tmp_path / "logs")],
         check=True,
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
     )

@@ -10,9 +10,11 @@ import pytest
 from env_tools import IDS, SMALL, arrays_workload, make, random_legal
 
 from cacheenv import InputError
+from cacheenv.envs.actions import ActionCodec
 from cacheenv.envs.env import CacheEnv
 from cacheenv.envs.vector import CacheVectorEnv
 from cacheenv.policy import DECISION_NONE, DECISION_ROUTE
+from cacheenv.sim.actions import candidate_row, move_number, route_number
 
 
 def is_legal(env: CacheEnv, state: dict, action: object) -> bool:
@@ -169,6 +171,16 @@ def test_actions_have_parts(name: str) -> None:
     else:
         with pytest.raises(InputError, match="nothing to move"):
             env.encode_action(stay=True)
+
+
+def test_grids_are_the_numbers_by_their_parts() -> None:
+    codec = ActionCodec(num_prefill=2, num_decode=3, candidates=4, routes=True, moves=True, factored=False)
+    routes, moves = np.arange(codec.route_count), np.arange(codec.move_count)
+    for place, number in np.ndenumerate(codec.route_grid(routes)):
+        assert number == route_number(*place, codec.num_decode)
+    for (source, slot, target), number in np.ndenumerate(codec.move_grid(moves)):
+        assert number == move_number(candidate_row(source, slot, codec.candidates), target, codec.num_decode)
+    assert (codec.reject_number, codec.stay_number) == (routes[-1], moves[-1])
 
 
 def test_masks_of_a_batch_are_never_empty() -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from env_tools import IDS, SMALL, arrays_workload, legal_player, make, random_legal
 
 import cacheenv
+from cacheenv.envs import features
 from cacheenv.envs.env import CacheEnv
-from cacheenv.envs.features import TABLES, fill_observation
+from cacheenv.envs.features import TABLES
+from cacheenv.envs.record_rows import rows_over
 from cacheenv.policy import DECISION_MIGRATE, DECISION_ROUTE, View
-from cacheenv.sim.core.jit import jit
+from cacheenv.sim.core.jit import disabled
 from cacheenv.sim.view.columns import allocate_view
 
 #: View column -> features that it drives, with the sign of the effect.
@@ -78,15 +83,50 @@ FLAGS = ("can_send", "can_receive", "role", "allow_reject")
 LARGE = {"prompt_tokens": 1000, "cache_capacity_tokens": 1000, "capacity_tokens": 1000, "max_batch": 100}
 
 
-@jit
-def observe(view, scale, tables, out):
-    fill_observation(view, scale, tables, out)
-
-
 def observation_of(env: CacheEnv, view: View) -> np.ndarray:
-    out = np.empty(len(env.core.rows), np.float32)
-    observe(view, env.core.scales, int(env.core.settings[0].tables), out)
-    return out
+    layout = env.stepper.layout
+    seen = layout.fill(view, np.full(len(layout), 7.0, np.float32))
+    assert np.array_equal(seen, layout.fill(view, np.zeros_like(seen)))  # every number is written
+    return seen
+
+
+def test_every_feature_is_filled_once_under_its_name() -> None:
+    """The code that fills a table assigns to `out.NAME`, in the order of the table, and to nothing else of `out`."""
+    functions = {node.name: node for node in ast.walk(ast.parse(inspect.getsource(features)))
+                 if isinstance(node, ast.FunctionDef)}  # fmt: skip
+    for table, columns in TABLES.items():
+        assigned = [
+            target.attr
+            for node in ast.walk(functions[f"_fill_{table}"])
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Attribute)
+        ]
+        assert assigned == [feature.name for feature in columns], table
+
+
+@pytest.mark.skipif(disabled(), reason="nothing is compiled under NUMBA_DISABLE_JIT=1")
+def test_a_name_that_no_feature_has_does_not_compile() -> None:
+    @numba.njit
+    def fill(out: Any) -> None:
+        rows_over(out, features.PREFILL_ROW)[0].backlog = 1.0
+
+    out = np.zeros(len(TABLES["prefill"]), np.float32)
+    with pytest.raises((numba.TypingError, KeyError), match="backlog"):
+        fill(out)
+    with pytest.raises(AttributeError, match="backlog"):  # as plain Python
+        out.view(features.PREFILL_ROW)[0].backlog = 1.0
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_the_layout_names_every_number(name: str) -> None:
+    layout = make(name).stepper.layout
+    assert len(layout) == len(layout.rows) == len(layout.names) == len(set(layout.names)) == layout.edges[-1]
+    for table, place in layout.slices.items():
+        assert {kind for kind, _, _ in layout.rows[place]} == {table}
+        assert [feature for _, _, feature in layout.rows[place]][: len(TABLES[table])] == list(TABLES[table])
+    assert set(layout.slices) == set(layout.space("dict"))
+    assert sum(space.shape[0] for space in layout.space("dict").values()) == layout.space("flat").shape[0]
 
 
 def half_full_view(decision: int) -> View:
@@ -106,7 +146,7 @@ def half_full_view(decision: int) -> View:
 @pytest.mark.parametrize("name", IDS)
 def test_each_feature_follows_its_columns_and_no_others(name: str, decision: int) -> None:
     env = make(name)
-    kinds = {table for table, _, _ in env.core.rows}
+    kinds = {table for table, _, _ in env.stepper.layout.rows}
     view = half_full_view(decision)
     base = observation_of(env, view)
     assert base in env.observation_space
@@ -122,7 +162,7 @@ def test_each_feature_follows_its_columns_and_no_others(name: str, decision: int
                 table[column][row] = kept
                 signs = np.sign(changed - base).astype(int)
                 effects = dict(DRIVES.get(table_name, {}).get(column, {}))
-                for number, (kind, label, feature) in enumerate(env.core.rows):
+                for number, (kind, label, feature) in enumerate(env.stepper.layout.rows):
                     index = int(label.split("[")[1][:-1]) if "[" in label else 0
                     here = (kind == table_name and index == row) or (kind != table_name and table_name != "prefill")
                     expected = effects.get(feature.name, 0) if here else 0
@@ -153,11 +193,11 @@ def test_scales_are_the_values_at_one_half() -> None:
     view = half_full_view(DECISION_MIGRATE)
     tables = view._asdict()
     checked = 0
-    for kind, features in TABLES.items():
-        for feature in features:
+    for kind, columns in TABLES.items():
+        for feature in columns:
             if feature.scale and feature.name in tables[kind].dtype.names:
                 tables[kind][feature.name] = feature.scale
-    for value, (_, _, feature) in zip(observation_of(env, view), env.core.rows, strict=True):
+    for value, (_, _, feature) in zip(observation_of(env, view), env.stepper.layout.rows, strict=True):
         if feature.scale == int(feature.scale) and feature.scale > 0 and "over_slo" not in feature.name:
             assert value == pytest.approx(0.5), feature
             checked += 1
@@ -168,8 +208,7 @@ def test_an_empty_slot_is_all_zeros() -> None:
     env = make(IDS[1], observation="dict")
     view = half_full_view(DECISION_MIGRATE)
     view.candidate.valid[3] = 0
-    (_, start, stop) = next(place for place in env.core.slices() if place[0] == "candidate")
-    rows = observation_of(env, view)[start:stop].reshape(6, -1)
+    rows = observation_of(env, view)[env.stepper.layout.slices["candidate"]].reshape(6, -1)
     assert not rows[3].any() and rows[2].all()
 
 

@@ -11,9 +11,15 @@ from env_tools import IDS, SMALL, arrays_workload, legal_player, make, play, sta
 
 import cacheenv
 from cacheenv.envs.env import CacheEnv
+from cacheenv.envs.rewards import REWARDS
 from cacheenv.policy import DECISION_ROUTE, make_policy
+from cacheenv.scenario.sections import REWARD_KINDS
 
 PRICES = {"reward.violation": 0.5, "reward.rejection": 2.0}
+
+
+def test_every_kind_of_reward_has_a_formula() -> None:
+    assert tuple(REWARDS) == REWARD_KINDS
 
 
 def first_pair(env: CacheEnv) -> int:
@@ -40,7 +46,7 @@ def expected_return(kind: str, env: CacheEnv) -> float:
 def opening(env: CacheEnv) -> float:
     """Simulated time of the first decision of the episode."""
     twin = copy.deepcopy(env)
-    twin.reset(options={"episode_seed": env.episode_seed, "workload": env.core.worlds.workloads[0]})
+    twin.reset(options={"episode_seed": env.episode_seed, "workload": env.stepper.worlds.workloads[0]})
     return float(twin.view.cluster.now_s[0])
 
 
@@ -175,12 +181,12 @@ def test_an_episode_with_a_trace(tmp_path: Any) -> None:
     expected = cacheenv.simulate(scenario, make_policy("round_robin"), seed=0)
     batch = gym.make_vec(IDS[1], 3, scenario=scenario, overrides={"router": "round_robin"}, autoreset_mode="Disabled")
     batch.reset(seed=0)
-    assert batch.core.worlds.tables.workload.shape[0] == 1
+    assert batch.stepper.worlds.tables.workload.shape[0] == 1
     for _ in range(8):
         batch.step([batch.single_action_space.n - 1] * 3)
     other = cacheenv.Workload.from_arrays([0.0, 2.0], [600, 700], [50, 60], page_tokens=512)
     batch.reset(options={"workload": other, "reset_mask": np.array([False, True, False])})
-    assert batch.core.worlds.tables.workload.shape[0] == 2
+    assert batch.stepper.worlds.tables.workload.shape[0] == 2
     done = np.zeros(3, bool)
     while not done.all():
         _, _, terminated, _, _ = batch.step([batch.single_action_space.n - 1] * 3)

@@ -60,7 +60,7 @@ def test_check_env(name: str, action_format: str, observation: str) -> None:
 
 def test_what_as_vec_env_takes() -> None:
     adapter = as_vec_env("cacheenv:cacheenv/Routing-v0", 2, scenario=SMALL, overrides=SHORT)
-    assert adapter.num_envs == 2 and adapter.batch.core.codec.routes and not adapter.batch.core.codec.moves
+    assert adapter.num_envs == 2 and adapter.batch.stepper.codec.routes and not adapter.batch.stepper.codec.moves
     batch = CacheVectorEnv(2, autoreset_mode="SameStep", scenario=SMALL)
     assert as_vec_env(batch).batch is batch
     with pytest.raises(InputError, match=r"unknown id 'cacheenv/Routng-v0'.*did you mean"):

@@ -37,7 +37,10 @@ class Table:
 
 def columns(text: str) -> Table:
     """A table from its description; see the module's docstring."""
-    fields, owners, starts, room = [], {}, {}, ""
+    fields: list[tuple[str, str]] = []
+    owners: dict[str, str] = {}
+    starts: dict[str, float] = {}
+    room = ""
     for line in text.strip().splitlines():
         words = line.split("#")[0].split()
         if not words:
@@ -52,8 +55,8 @@ def columns(text: str) -> Table:
             starts[name] = float(value or 0)
     dtype = record(fields)
     start = np.zeros(1, dtype)
-    for name, value in starts.items():
-        start[name] = value
+    for column, number in starts.items():
+        start[column] = number
     return Table(dtype, owners, start)
 
 

@@ -196,13 +196,13 @@ def allocate_view(worlds: int, num_prefill: int, num_decode: int, num_candidates
     )
 
 
-def view_at(views, index):  # type: ignore[no-untyped-def]
+def view_at(views, index):
     """View `index` of the stacked tables, without copying."""
     return View(*(table[index] for table in views))
 
 
 @overload(view_at)
-def _view_at(views, index):  # type: ignore[no-untyped-def]
+def _view_at(views, index):
     rows = ", ".join(f"views.{name}[index]" for name in View._fields)
     scope = {"View": View}
     exec(f"def one_view(views, index):\n    return View({rows})\n", scope)

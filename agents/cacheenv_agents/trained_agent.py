@@ -1,64 +1,28 @@
-"""An agent as a policy: observation from the view, network in NumPy, best legal action. Needs no torch."""
+"""A trained agent as a policy: observation from the view, network, best legal action. Needs no torch."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cacheenv.envs.actions import ActionCodec
-from cacheenv.envs.features import TABLES, Feature, fill_observation, flat_scales
+from cacheenv.envs.layout import ObservationLayout
 from cacheenv.envs.registration import IDS
 from cacheenv.errors import InputError
 from cacheenv.policy import View
-from cacheenv.sim.core.jit import jit
 from cacheenv.sim.view.columns import DECISION_ROUTE
 from cacheenv_agents.actions import FORBIDDEN, best_move, best_route
+from cacheenv_agents.network import Network
 
 FORMAT = 1
 DESCRIPTION_FILE = "agent.json"
 WEIGHTS_FILE = "policy.npz"
 
 
-@jit
-def _observe(view, scale, tables, out):  # type: ignore[no-untyped-def]
-    """Python entry of the environment's own feature code."""
-    fill_observation(view, scale, tables, out)
-
-
-def relu(values: np.ndarray) -> np.ndarray:
-    """max(0, x)."""
-    return np.maximum(values, 0.0)
-
-
-ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"tanh": np.tanh, "relu": relu}
-
-
-class Network:
-    """A multi-layer perceptron on the CPU.
-
-    Args:
-        weights: `(W, b)` of each layer, W of shape (outputs, inputs), float32.
-        activation: `tanh` or `relu`, between the layers.
-    """
-
-    def __init__(self, weights: list[tuple[np.ndarray, np.ndarray]], activation: str) -> None:
-        self.layers = [(np.ascontiguousarray(w.T, np.float32), np.asarray(b, np.float32)) for w, b in weights]
-        self.activation = ACTIVATIONS[activation]
-
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Logits, float32 (outputs,), of an observation, float32 (inputs,)."""
-        values = observation
-        for w, b in self.layers[:-1]:
-            values = self.activation(values @ w + b)
-        w, b = self.layers[-1]
-        return values @ w + b
-
-
-class AgentActor:
+class TrainedAgent:
     """A trained agent with `act(view, mask)`, deterministic.
 
     Args:
@@ -73,21 +37,11 @@ class AgentActor:
         self.description = description
         self.network = network
         self.name = name
-        kinds = IDS[description["env_id"]]
-        self.codec = ActionCodec(
-            description["num_prefill"],
-            description["num_decode"],
-            description["candidates"],
-            kinds["routes"],
-            kinds["moves"],
-            description["action_format"] == "factored",
-        )
+        self.codec = codec_of(description)
         self.migrates = self.codec.moves
         self.requires = dict(description["requires"])
-        self._tables = (3 if self.codec.routes else 0) + 4 + (8 if self.codec.moves else 0)
-        rows = observation_rows(self.codec)
-        self._scales = flat_scales([feature for _, feature in rows])
-        self._observation = np.zeros(len(rows), np.float32)
+        self.layout = ObservationLayout(self.codec)
+        self._observation = np.zeros(len(self.layout), np.float32)
         self._checked = False
 
     def act(self, view: View, mask: np.ndarray) -> int:
@@ -114,8 +68,7 @@ class AgentActor:
 
     def observe(self, view: View) -> np.ndarray:
         """The flat observation of a view: float32 (features,), overwritten by the next call."""
-        _observe(view, self._scales, self._tables, self._observation)
-        return self._observation
+        return self.layout.fill(view, self._observation)
 
     def logits(self, view: View) -> np.ndarray:
         """Raw outputs of the network at a view."""
@@ -148,7 +101,7 @@ def agent_folder(path: str) -> Path:
     raise InputError(f"policy agent:{path}: {what}; expected the output folder of 'cacheenv train'")
 
 
-def load_actor(path: str) -> AgentActor:
+def load_agent(path: str) -> TrainedAgent:
     """The agent of a folder.
 
     Raises:
@@ -163,7 +116,7 @@ def load_actor(path: str) -> AgentActor:
         version = description["format"]
         if version == FORMAT:
             _check_features(description, path)
-            return AgentActor(description, Network(weights, description["activation"]), f"agent:{path}")
+            return TrainedAgent(description, Network(weights, description["activation"]), f"agent:{path}")
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError, EOFError) as problem:
@@ -171,28 +124,22 @@ def load_actor(path: str) -> AgentActor:
     raise InputError(f"policy agent:{path}: expected files of format {FORMAT}, got {version!r}")
 
 
-def observation_rows(codec: ActionCodec) -> list[tuple[str, Feature]]:
-    """(name, feature) of the flat observation's numbers for a cluster's shape, as the environment orders them."""
-    counts = {"cluster": 1}
-    if codec.routes:
-        counts |= {"request": 1, "prefill": codec.num_prefill}
-    counts["decode"] = codec.num_decode
-    if codec.moves:
-        counts["candidate"] = codec.num_decode * codec.candidates
-    return [
-        (f"{table}[{row}].{feature.name}" if count > 1 else f"{table}.{feature.name}", feature)
-        for table, count in counts.items()
-        for row in range(count)
-        for feature in TABLES[table]
-    ]
+def codec_of(description: dict[str, Any]) -> ActionCodec:
+    """The action space that an agent was trained in."""
+    kinds = IDS[description["env_id"]]
+    return ActionCodec(
+        description["num_prefill"],
+        description["num_decode"],
+        description["candidates"],
+        kinds["routes"],
+        kinds["moves"],
+        description["action_format"] == "factored",
+    )
 
 
 def _check_features(description: dict[str, Any], path: str) -> None:
     """An agent of a version with other features would see nonsense."""
-    kinds = IDS.get(description["env_id"])
-    if kinds is None:
+    if description["env_id"] not in IDS:
         raise InputError(f"policy agent:{path}: unknown environment {description['env_id']!r}")
-    shape = (description["num_prefill"], description["num_decode"], description["candidates"])
-    codec = ActionCodec(*shape, kinds["routes"], kinds["moves"], False)
-    if [name for name, _ in observation_rows(codec)] != description["observation"]:
+    if ObservationLayout(codec_of(description)).names != description["observation"]:
         raise InputError(f"policy agent:{path}: trained with other observation features; train it again")

@@ -6,9 +6,22 @@ the call (`STEP_GROW`); the caller grows the pools and calls again, and worlds t
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numba
 import numpy as np
 
+from cacheenv.envs.actions import (
+    CANDIDATE,
+    DECODE,
+    DESTINATION,
+    MOVE_PARTS,
+    PREFILL,
+    PULL,
+    REJECT,
+    SOURCE,
+    STAY,
+)
 from cacheenv.envs.features import fill_observation
 from cacheenv.sim.actions import (
     candidate_parts,
@@ -16,12 +29,14 @@ from cacheenv.sim.actions import (
     migrate_mask,
     move_is_legal,
     move_number,
+    reject_number,
     route_mask,
     route_number,
+    stay_number,
 )
 from cacheenv.sim.core.jit import HOT_OPTIONS, direct, inner, jit_signature
 from cacheenv.sim.decisions import apply_move, apply_route
-from cacheenv.sim.policies.address import ADDRESSES_TYPE, STACKED_VIEW_TYPE
+from cacheenv.sim.policies.address import STACKED_VIEW_TYPE
 from cacheenv.sim.policies.drive import STACKED_WORLD_TYPE, advance_with_policies
 from cacheenv.sim.state.codes import STOP_DONE, STOP_GROW, STOP_HORIZON
 from cacheenv.sim.state.world import world_at
@@ -30,18 +45,41 @@ from cacheenv.sim.view.fill import fill_end_view
 
 PHASE_ACT, PHASE_RUN, PHASE_DONE = range(3)
 STEP_OK, STEP_GROW = 0, 1
-
-REWARD_SLO, REWARD_LATENCY, REWARD_SHAPED = range(3)
-SHAPED_PER_S = 0.01  # dense term of the shaped reward: price of a request-second in the system
+MOVE_WIDTH = len(MOVE_PARTS)
 
 STEP = record(
     [("reward", "f8"), ("dt", "f8"), ("previous_s", "f8"), ("previous_integral_s", "f8")]
     + [(name, "i8") for name in "phase stop invalid previous_met previous_violated previous_rejected steps".split()]
 )
 SETTINGS = record(
-    [("violation", "f8"), ("rejection", "f8")]
-    + [(name, "i8") for name in "parts tables routes moves factored reward".split()]
+    [("violation", "f8"), ("rejection", "f8"), ("per_request_s", "f8")]
+    + [(name, "i8") for name in "counts_outcomes routes moves factored parts".split()]
 )
+
+
+class StepBuffers(NamedTuple):
+    """What a step reads and fills, a row for each world; see :meth:`cacheenv.envs.stepper.Stepper.buffers`."""
+
+    actions: np.ndarray
+    steps: np.recarray
+    observations: np.ndarray
+    masks: np.ndarray
+
+
+class StepRules(NamedTuple):
+    """What is the same in every step of an environment.
+
+    Attributes:
+        edges: Where each table stands in an observation: :class:`cacheenv.envs.layout.ObservationLayout`, int64.
+        scales: Scale of each feature, float32.
+        settings: One `SETTINGS` record: the reward and the action space.
+        policies: Addresses of the policies that decide inside the worlds.
+    """
+
+    edges: np.ndarray
+    scales: np.ndarray
+    settings: np.recarray
+    policies: Any
 
 
 def allocate_steps(worlds: int) -> np.recarray:
@@ -54,11 +92,11 @@ def _route_number(view, action, settings):
     """Joint number of a route action in either format; -1 where it names none."""
     if settings.factored == 0:
         return action[0] if 0 <= action[0] < settings.routes else -1
-    if settings.routes > 0 and action[0] == 1:
-        return settings.routes - 1
     prefills, decodes = view.prefill.shape[0], view.decode.shape[0]
-    prefill, decode, pull = action[1], action[2], action[3]
-    if action[0] != 0 or not (0 <= prefill < prefills and 0 <= decode < decodes and 0 <= pull < 2):
+    if settings.routes > 0 and action[REJECT] == 1:
+        return reject_number(prefills, decodes)
+    prefill, decode, pull = action[PREFILL], action[DECODE], action[PULL]
+    if action[REJECT] != 0 or not (0 <= prefill < prefills and 0 <= decode < decodes and 0 <= pull < 2):
         return -1
     return route_number(prefill, decode, pull, decodes)
 
@@ -68,13 +106,13 @@ def _move_number(view, action, settings):
     """Number within the migration block of a move in either format; -1 where it names none."""
     if settings.factored == 0:
         return action[0] - settings.routes if action[0] >= settings.routes else -1
-    at = action.shape[0] - 4
-    if action[at] == 1:
-        return settings.moves - 1
     decodes = view.decode.shape[0]
     candidates = view.candidate.shape[0] // decodes
-    source, candidate, target = action[at + 1], action[at + 2], action[at + 3]
-    if action[at] != 0 or not (0 <= source < decodes and 0 <= candidate < candidates and 0 <= target < decodes):
+    parts = action[action.shape[0] - MOVE_WIDTH :]
+    if parts[STAY] == 1:
+        return stay_number(decodes, candidates)
+    source, candidate, target = parts[SOURCE], parts[CANDIDATE], parts[DESTINATION]
+    if parts[STAY] != 0 or not (0 <= source < decodes and 0 <= candidate < candidates and 0 <= target < decodes):
         return -1
     return move_number(candidate_row(source, candidate, candidates), target, decodes)
 
@@ -106,12 +144,8 @@ def _reward(w, step, settings):
     step.dt = state.now_s - step.previous_s
     step.previous_s = state.now_s
     objective = met - settings.violation * violated - settings.rejection * rejected
-    if settings.reward == REWARD_SLO:
-        step.reward = objective
-    elif settings.reward == REWARD_LATENCY:
-        step.reward = -request_s
-    else:
-        step.reward = objective - SHAPED_PER_S * request_s
+    waiting = settings.per_request_s * request_s
+    step.reward = objective - waiting if settings.counts_outcomes else -waiting
 
 
 @inner
@@ -165,20 +199,19 @@ def _factored_mask(view, stop, mask, settings):
             mask[target] = True
 
 
-def _step_worlds(
-    worlds, views, workload_of, first, last, actions, steps, observations, masks, scale, settings_table, policies
-):  # fmt: skip
-    settings = settings_table[0]
+def _step_worlds(worlds, views, workload_of, first, last, buffers, rules):
+    """Signature of :data:`step_worlds`."""
+    settings = rules.settings[0]
     for n in range(first, last):
-        step = steps[n]
+        step = buffers.steps[n]
         if step.phase == PHASE_DONE:
             continue
         w = world_at(worlds, workload_of, n)
         view = view_at(views, n)
         if step.phase == PHASE_ACT:
-            _act(w, view, step, actions[n], settings)
+            _act(w, view, step, buffers.actions[n], settings)
             step.phase = PHASE_RUN
-        stop = advance_with_policies(w, view, policies, settings.parts)
+        stop = advance_with_policies(w, view, rules.policies, settings.parts)
         if stop == STOP_GROW:
             return STEP_GROW
         step.stop = stop
@@ -186,27 +219,25 @@ def _step_worlds(
         _reward(w, step, settings)
         if stop == STOP_DONE or stop == STOP_HORIZON:
             fill_end_view(w, view)
-        fill_observation(view, scale, settings.tables, observations[n])
+        fill_observation(view, rules.edges, rules.scales, buffers.observations[n])
         if settings.factored:
-            _factored_mask(view, stop, masks[n], settings)
+            _factored_mask(view, stop, buffers.masks[n], settings)
         else:
-            _joint_mask(view, stop, masks[n], settings)
+            _joint_mask(view, stop, buffers.masks[n], settings)
     return STEP_OK
 
 
+def _example_types() -> tuple[Any, Any]:
+    """Types of the buffers and of the rules."""
+    numbers, settings = np.zeros((1, 1), np.int64), np.zeros(1, SETTINGS).view(np.recarray)
+    floats, flags = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.bool_)
+    buffers = StepBuffers(numbers, allocate_steps(1), floats, flags)
+    rules = StepRules(numbers[0], floats[0], settings, numbers)
+    return numba.typeof(buffers), numba.typeof(rules)
+
+
 _INT = numba.types.int64
-STEP_SIGNATURE = _INT(
-    STACKED_WORLD_TYPE,
-    STACKED_VIEW_TYPE,
-    _INT[::1],
-    _INT,
-    _INT,
-    _INT[:, ::1],
-    numba.typeof(allocate_steps(1)),
-    numba.types.float32[:, ::1],
-    numba.types.boolean[:, ::1],
-    numba.types.float32[::1],
-    numba.typeof(np.zeros(1, SETTINGS).view(np.recarray)),
-    ADDRESSES_TYPE,
-)
+STEP_SIGNATURE = _INT(STACKED_WORLD_TYPE, STACKED_VIEW_TYPE, _INT[::1], _INT, _INT, *_example_types())
+#: `step_worlds(worlds, views, workload_of, first, last, buffers, rules)`: steps worlds `first` to `last` (exclusive).
+#: Unboxing a tuple takes no longer than unboxing its arrays one by one.
 step_worlds = direct(jit_signature(STEP_SIGNATURE, _step_worlds, HOT_OPTIONS), STEP_SIGNATURE)

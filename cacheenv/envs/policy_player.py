@@ -16,7 +16,7 @@ from cacheenv.sim.policies.compose import RESCHEDULER
 from cacheenv.sim.policies.python_entry import compose
 
 
-class Expert:
+class PolicyPlayer:
     """Decides as `simulate` with the same policy and seed does, one step at a time.
 
     The environment's scenario must have what the policy requires (:func:`cacheenv.run.simulate.apply_requirements`).
@@ -44,7 +44,7 @@ class Expert:
     def act(self, env: gym.Env[Any, Any]) -> Any:
         """The action at the present decision, an element of the environment's action space."""
         inner = self._inner(env)
-        view, codec = inner.view, inner.core.codec
+        view, codec = inner.view, inner.stepper.codec
         if inner.decision != DECISION_ROUTE:
             mover, rng = self._part("rescheduler"), self._streams()
             action = mover.function(view, rng[RESCHEDULER], self._params[RESCHEDULER])

@@ -15,7 +15,7 @@ help:
 	@echo "make setup    .venv with everything: agents, plots, dev"
 	@echo "make bench    compare schedulers on the default scenario, results in bench-out/ (needs no torch)"
 	@echo "make test     run the tests"
-	@echo "make check    formatting, lint, types, layering"
+	@echo "make check    formatting, lint, types, directions of imports"
 	@echo "make format   format and fix what can be fixed"
 	@echo "make digests  renew the digests of results that tests compare with (then name the change in CHANGELOG.md)"
 
@@ -44,7 +44,7 @@ check: $(FULL)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_layering.py
+	$(BIN)/lint-imports --no-cache
 
 format: $(FULL)
 	$(BIN)/ruff format .

@@ -10,7 +10,7 @@ from doc_tables import BLOCK, GENERATED, PAGES, ROOT, WIDTH
 
 from cacheenv.files.yaml_text import parse_yaml
 from cacheenv.run.metrics import METRICS
-from cacheenv.run.simulate import INSTANCE_DTYPE, RECORD_DTYPE
+from cacheenv.run.records import INSTANCE_DTYPE, RECORD_DTYPE
 from cacheenv.scenario import Scenario, list_scenarios, load_scenario
 from cacheenv.workload import workload_stats
 from cacheenv_baselines.registry import PLACES

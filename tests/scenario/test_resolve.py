@@ -13,6 +13,7 @@ from cacheenv.scenario.resolve import resolve
 from cacheenv.sim.view.columns import ROLE_PRE_PREFILL, ROLE_PREFILL
 
 SMALL = {"workload.requests": 4}
+DECODE_COEFFICIENTS = ("decode_d_s", "decode_e_s", "decode_f_s")
 
 
 @pytest.mark.parametrize("name", cacheenv.list_scenarios())
@@ -84,15 +85,17 @@ def test_the_simulator_computes_with_these_numbers(name):
     worlds = Worlds(scenario)
     worlds.reset(0, 0)
     world, page = worlds.world(0), scenario.cluster.page_tokens
-    columns = {"a": "prefill_a_s", "b": "prefill_b_s", "c": "prefill_c_s", "floor_s": "min_prefill_s"}
-    for column, field in {**columns, "n_tile": "n_tile", "role": "role"}.items():
-        np.testing.assert_array_equal(world.prefill[column], [getattr(row, field) for row in spec.prefill])
-    columns = {"d": "decode_d_s", "e": "decode_e_s", "f": "decode_f_s", "capacity": "kv_tokens"}
-    for column, field in {**columns, **{f"prefill_{name}": f"prefill_{name}_s" for name in "abc"}}.items():
-        np.testing.assert_array_equal(world.decode[column], [getattr(row, field) for row in spec.decode])
+    coefficients = ["prefill_a_s", "prefill_b_s", "prefill_c_s"]
+    renamed = {"min_prefill_s": "prefill_floor_s", "kv_tokens": "kv_capacity_tokens"}
+    for rows, machines, names in (
+        (world.instance[: len(spec.prefill)], spec.prefill, [*coefficients, "min_prefill_s", "n_tile", "role"]),
+        (world.instance[len(spec.prefill) :], spec.decode, [*coefficients, *DECODE_COEFFICIENTS, "kv_tokens"]),
+    ):
+        for name in names:
+            np.testing.assert_array_equal(rows[renamed.get(name, name)], [getattr(row, name) for row in machines])
     nics = [row.nic_bytes_per_s for row in (*spec.prefill, *spec.decode, spec.store)]
     np.testing.assert_array_equal(world.nic["bytes_per_s"], nics)
     pages = [row.cache_tokens // page for row in spec.prefill] + [spec.store.capacity_tokens // page]
-    np.testing.assert_array_equal(world.tree["capacity"][: len(pages)], pages)
+    np.testing.assert_array_equal(world.tree["capacity_pages"][: len(pages)], pages)
     for field in ("prefill_kv_bytes", "decode_kv_bytes", "setup_s"):
         assert world.config[field] == getattr(spec, field)

@@ -388,7 +388,7 @@ for step in range(600):
 def test_plain_python_gives_the_same():
     compiled: dict = {}
     exec(SEQUENCE, compiled)
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[3]
     path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
     plain = subprocess.run(
         [sys.executable, "-W", "error", "-c", SEQUENCE + "print(json.dumps(seen))"],

@@ -5,7 +5,7 @@ G migration, M metrics. Each test is named by its id. Where the others are:
 
 * Policies on views made by hand, in `tests/baselines`: R-1 and R-6 (`test_sglang_router`), the rules behind R-2, R-3b,
   R-4 and R-9 (`test_simple_routers`), G-5 (`test_star_rescheduler`, `test_llumnix_rescheduler`).
-* `tests/test_radix_tree.py`: T-2, X-7, and T-3 and X-2 on a tree alone.
+* `tests/sim/cache/test_radix_tree.py`: T-2, X-7, and T-3 and X-2 on a tree alone.
 * `tests/workload`: input of 0 tokens (D-8).
 
 Not applicable to what is built: R-10 (hash ring), R-13 (busy thresholds), R-14 and T-5 (tiers below the GPU), X-4

@@ -81,9 +81,9 @@ def test_plain_python_gives_the_same_bytes() -> None:
 
 def run_digests(environment: dict[str, str], size: int, first: int, last: int) -> dict[str, str]:
     """Digests from a new process; warnings are errors there."""
-    folder = Path(__file__).resolve().parent
+    folder = Path(__file__).resolve().parents[1] / "support"
     script = [sys.executable, "-W", "error", str(folder / "oracle_digest.py"), str(size), str(first), str(last)]
-    done = subprocess.run(script, env=environment, capture_output=True, text=True, cwd=folder.parent)
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr[-2000:]
     digest_of: dict[str, str] = json.loads(done.stdout)
     return digest_of

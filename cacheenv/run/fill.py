@@ -8,14 +8,15 @@ import numpy as np
 
 from cacheenv.scenario import Scenario
 from cacheenv.scenario.resolve import ClusterSpec, DecodeSpec, PrefillSpec
+from cacheenv.sim.core.kinds import code_of
+from cacheenv.sim.decode.preemption import PREEMPTIONS
 from cacheenv.sim.index.central import BITS
+from cacheenv.sim.prefill.discipline import DISCIPLINES
 from cacheenv.sim.state.codes import (
     CANDIDATE_ORDERS,
     PREDICT_NOISY,
     PREDICT_NONE,
     PREDICT_ORACLE,
-    PREEMPTIONS,
-    QUEUES,
 )
 from cacheenv.sim.state.columns import CONFIG, DECODE, INSTANCE, NIC, PREFILL, TREE, Table
 from cacheenv.sim.state.world import World
@@ -89,11 +90,11 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "candidate_order": CANDIDATE_ORDERS.index(scenario.reschedule.candidate_order),
         "max_batch": cluster.decode.max_batch,
         "reserve_tokens": cluster.decode.reserve_tokens,
-        "preemption": PREEMPTIONS.index(cluster.decode.preemption),
+        "preemption": code_of(PREEMPTIONS, cluster.decode.preemption),
         "warmup_requests": scenario.warmup_requests,
         "allow_reject": scenario.admission.allow_reject,
         "batch_margin": pool_margin(scenario),
-        "queue": QUEUES.index(cluster.prefill.queue),
+        "queue": code_of(DISCIPLINES, cluster.prefill.queue),
         "lpm_fallback": cluster.prefill.lpm_fallback,
         "lpm_check_tokens": cluster.prefill.lpm_check_tokens,
         "lpm_defer_tokens": cluster.prefill.lpm_defer_tokens,
@@ -156,6 +157,7 @@ def _machines(spec: ClusterSpec, page_tokens: int, memory_tokens: int) -> dict[s
     for p, machine in enumerate(spec.prefill):
         instance[p]["prefill_floor_s"] = machine.min_prefill_s
         instance[p]["role"] = machine.role
+        tree[p]["eviction"] = machine.eviction
         tree[p]["capacity_pages"] = machine.cache_tokens // page_tokens
     for d, goal in enumerate(spec.decode):
         instance[prefills + d]["kv_capacity_tokens"] = goal.kv_tokens

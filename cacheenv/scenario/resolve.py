@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from cacheenv.physics import Preset, load_link, load_preset
 from cacheenv.scenario.scenario import Scenario
+from cacheenv.sim.cache.eviction import EVICTIONS
+from cacheenv.sim.core.kinds import code_of
 from cacheenv.sim.state.codes import ROLE_PRE_PREFILL, ROLE_PREFILL
 
 
@@ -25,6 +27,7 @@ class PrefillSpec:
         min_prefill_s: Shortest batch, seconds.
         n_tile: New tokens below which attention over a cached prefix gets no cheaper.
         cache_tokens: Prefix cache, tokens.
+        eviction: What goes when it is full: code of a kind of `cacheenv.sim.cache.eviction.EVICTIONS`.
         nic_bytes_per_s: Bandwidth of the NIC, each direction.
     """
 
@@ -35,6 +38,7 @@ class PrefillSpec:
     min_prefill_s: float
     n_tile: int
     cache_tokens: int
+    eviction: int
     nic_bytes_per_s: float
 
 
@@ -124,6 +128,7 @@ def resolve(scenario: Scenario, *, prefill: Preset | None = None, decode: Preset
                 min_prefill_s=prefill.min_prefill_s,
                 n_tile=prefill.n_tile,
                 cache_tokens=cluster.prefill.cache_tokens,
+                eviction=code_of(EVICTIONS, cluster.prefill.eviction),
                 nic_bytes_per_s=nic_bytes_per_s,
             )
             for instance in range(cluster.prefill.count)

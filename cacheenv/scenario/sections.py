@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cacheenv.scenario.schema import choice, flag, integer, mapping, number, section, text
-from cacheenv.sim.state.codes import CANDIDATE_ORDERS, PREEMPTIONS, QUEUES
+from cacheenv.sim.cache.eviction import EVICTIONS
+from cacheenv.sim.decode.preemption import PREEMPTIONS
+from cacheenv.sim.prefill.discipline import DISCIPLINES
+from cacheenv.sim.state.codes import CANDIDATE_ORDERS
 from cacheenv.workload import GENERATORS
 
 #: The workload that is read from a file; every other kind is a generator.
@@ -42,7 +45,8 @@ class PrefillConfig:
     count: int = integer(8, "instances", low=1, high=4096)
     preset: str = text("llama2-70b_8xA800_mooncake", "hardware and model preset (latency coefficients)")
     cache_tokens: int = integer(3_000_000, "prefix cache of an instance, tokens (running prompts included)", low=1)
-    queue: str = choice("fcfs", QUEUES, "queue discipline: arrival order or longest prefix match first")
+    eviction: str = choice("lru", tuple(EVICTIONS), "what goes first when the cache is full")
+    queue: str = choice("fcfs", tuple(DISCIPLINES), "queue discipline: arrival order or longest prefix match first")
     lpm_fallback: int = integer(128, "waiting requests above which lpm orders as fcfs", low=0)
     lpm_check_tokens: int = integer(32, "lpm: hits up to this are candidates for in-batch deferral, tokens", low=-1)
     lpm_defer_tokens: int = integer(32, "lpm: defer where this many tokens are shared with an earlier one", low=1)
@@ -62,7 +66,7 @@ class DecodeConfig:
     max_batch: int = integer(256, "requests in the batch at most", low=1, high=65536)
     reserve_tokens: int = integer(512, "head-room for growth of each request at admission, tokens", low=1)
     join_stall_s: float = number(0.0, "stall of the first step after a join, s a join", low=0)
-    preemption: str = choice("recompute", PREEMPTIONS, "what a preempted request pays when it resumes")
+    preemption: str = choice("recompute", tuple(PREEMPTIONS), "what a preempted request pays when it resumes")
     swap_gbytes_per_s: float = number(25.0, "bandwidth of swapping in, GB/s", above=0)
 
 

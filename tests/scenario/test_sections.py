@@ -6,8 +6,6 @@ from cacheenv.workload import GENERATORS
 
 
 def test_names_stand_in_the_order_of_the_simulators_codes():
-    assert [codes.QUEUES[code] for code in (codes.QUEUE_FCFS, codes.QUEUE_LPM)] == ["fcfs", "lpm"]
-    assert [codes.PREEMPTIONS[code] for code in (codes.PREEMPT_RECOMPUTE, codes.PREEMPT_SWAP)] == ["recompute", "swap"]
     orders = (codes.ORDER_REMAINING_PER_KV, codes.ORDER_SHORTEST_KV)
     assert [codes.CANDIDATE_ORDERS[code] for code in orders] == ["remaining_per_kv", "shortest_kv"]
 

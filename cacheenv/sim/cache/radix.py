@@ -7,7 +7,7 @@ page by page from its end, so that exactly what is needed goes and tails go befo
 
 Recency is a list per tree from oldest to newest that holds the unlocked nodes. Paths are moved to its newest end from
 the leaf upwards, so a parent always stands behind its children and the oldest node is always a leaf. Which node goes
-is `eviction.py`'s to say.
+is the kind of eviction's to say (`eviction/`).
 
 Invariant after every operation: free + evictable + locked + private = capacity, in pages.
 
@@ -324,6 +324,12 @@ def unlock(forest, tree_index, index):
 def reserve_private(forest, tree_index, pages):
     """Takes free pages for a request of the instance (negative: gives them back); the caller has made room."""
     forest.tree[tree_index].private_pages += pages
+
+
+@jit
+def oldest_leaf(forest, tree_index):
+    """The least recently used node that no lock protects, which is a leaf; -1 where there is none."""
+    return forest.tree[tree_index].oldest
 
 
 @jit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cacheenv.sim.compute.cost import recompute_seconds
 from cacheenv.sim.core.jit import inner
 from cacheenv.sim.decode.batch import (
     book_steps,
@@ -17,11 +16,10 @@ from cacheenv.sim.decode.batch import (
     steps_to_finish,
 )
 from cacheenv.sim.decode.migration import admit_arrived, capacity_tokens, drop_migration, leave_source
+from cacheenv.sim.decode.preemption import resume_seconds
 from cacheenv.sim.decode.queue import enter_preempted, leave_preempted, leave_waiting
 from cacheenv.sim.decode.run import add_stall, start_run
-from cacheenv.sim.requests import complete, count_rework, leave_decode, start_decode
-from cacheenv.sim.state.codes import PREEMPT_SWAP
-from cacheenv.sim.state.ids import decode_instance
+from cacheenv.sim.requests import complete, leave_decode, start_decode
 
 
 @inner
@@ -65,19 +63,13 @@ def _fits(w, index, d):
 @inner
 def _resume_preempted(w, d):
     """Preempted requests come before new ones; returns whether all of them are back."""
-    config = w.config[0]
     row = w.decode[d]
     while row.preempted_head >= 0:
         index = row.preempted_head
         if not _fits(w, index, d):
             return False
         leave_preempted(w, d)
-        tokens = held_tokens(w, index)
-        if config.preemption == PREEMPT_SWAP:
-            add_stall(w, d, tokens * config.decode_kv_bytes / config.swap_bytes_per_s)
-        else:
-            add_stall(w, d, recompute_seconds(w.instance[decode_instance(w, d)], tokens))
-            count_rework(w, index, tokens)
+        add_stall(w, d, resume_seconds(w, d, index, held_tokens(w, index)))
         join_batch(w, index, d)
     return True
 

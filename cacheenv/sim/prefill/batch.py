@@ -7,9 +7,10 @@ from cacheenv.sim.cache.radix import forest_of, match
 from cacheenv.sim.compute.cost import attention_work, batch_seconds, prefill_seconds
 from cacheenv.sim.core.jit import inner
 from cacheenv.sim.core.timers import clear_timer, set_timer
+from cacheenv.sim.prefill.discipline import order_queue
 from cacheenv.sim.prefill.handover import announce_handover, release_prompt, start_handover
 from cacheenv.sim.prefill.pages import cache_prompt, hold_pages
-from cacheenv.sim.prefill.queue import dequeue, order_queue
+from cacheenv.sim.prefill.queue import dequeue
 from cacheenv.sim.prefill.transfers import write_through
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import complete, end_prefill, skip_decode, start_prefill

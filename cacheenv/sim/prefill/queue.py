@@ -1,17 +1,14 @@
-"""The queue of a prefill instance: arrival order, or SGLang's longest-prefix-match order.
+"""The queue of a prefill instance, a linked list of requests. Its order is a discipline's (`discipline/`).
 
 Waiting requests hold nothing: no pages, no locks.
 """
 
 from __future__ import annotations
 
-from cacheenv.sim.cache.pages import pages_of, reusable_pages
-from cacheenv.sim.cache.radix import forest_of, match
 from cacheenv.sim.compute.cost import prefill_seconds
 from cacheenv.sim.core.jit import inner
 from cacheenv.sim.requests import enter_prefill
-from cacheenv.sim.state.codes import QUEUE_LPM
-from cacheenv.sim.state.ids import prefill_instance, tree_of
+from cacheenv.sim.state.ids import prefill_instance
 
 
 @inner
@@ -54,67 +51,45 @@ def dequeue(w, p, previous, index):
 
 
 @inner
-def order_queue(w, p):
-    """Brings the queue into the order of its discipline, before a batch is formed."""
-    if w.config[0].queue == QUEUE_LPM:
-        _order_lpm(w, p)
+def list_queue(w, p):
+    """Writes the waiting requests of an instance to `queue_order`, in their order; returns how many.
 
-
-@inner
-def _order_lpm(w, p):
-    """SGLang's longest-prefix-match order: stable sort by match, in-batch duplicates of a cold prefix last.
-
-    Matching refreshes recency, so waiting requests protect their prefixes; above `lpm_fallback` waiting requests the
-    order is left as it is.
+    None, and the queue stays as it is, when they are more than the work space holds.
     """
-    config = w.config[0]
-    row = w.prefill[p]
-    if row.queued > config.lpm_fallback or row.queued < 1:
-        return
-    forest, tree = forest_of(w), tree_of(w, p)
-    probe = pages_of(w, config.lpm_defer_tokens) - 1
     count = 0
-    index = row.head
+    if w.prefill[p].queued > w.queue_order.shape[0]:
+        return count
+    index = w.prefill[p].head
     while index >= 0:
-        request = w.request[index]
-        start = w.workload[index].block_start
-        pages, _ = match(forest, tree, start, reusable_pages(w, index))
-        request.match_pages = pages
-        request.cold = 0
-        if pages * config.page_tokens <= config.lpm_check_tokens and 0 <= probe < pages_of(w, request.prompt_tokens):
-            if _cold_one_before(w, w.blocks[start + probe], probe, count):
-                request.match_pages = -1
-            else:
-                request.cold = 1  # a low-match request that others defer to
         w.queue_order[count] = index
         count += 1
-        index = request.queue_next
-    _sort_by_match(w, count)
-    row.head = w.queue_order[0]
-    for at in range(count - 1):
-        w.request[w.queue_order[at]].queue_next = w.queue_order[at + 1]
-    row.tail = w.queue_order[count - 1]
-    w.request[row.tail].queue_next = -1
+        index = w.request[index].queue_next
+    return count
 
 
 @inner
-def _cold_one_before(w, block, probe, count):
-    """Whether one of the first `count` requests is cold and has the same page at the probed place."""
-    for earlier in range(count):
-        other = w.queue_order[earlier]
-        if w.request[other].cold and w.blocks[w.workload[other].block_start + probe] == block:
-            return True
-    return False
+def rank(w, index, number, cold):
+    """Notes what a discipline found out about a waiting request: its rank, and whether it is cold (0 or 1)."""
+    w.request[index].queue_rank = number
+    w.request[index].queue_cold = cold
 
 
 @inner
-def _sort_by_match(w, count):
-    """Stable insertion sort: longest match first, deferred (-1) last."""
+def sort_queue(w, p, count):
+    """Makes the `count` requests in `queue_order` the queue, by falling rank, equal ones as they stand."""
+    if count == 0:
+        return
+    order, request = w.queue_order, w.request
     for at in range(1, count):
-        moving = w.queue_order[at]
-        key = w.request[moving].match_pages
+        moving = order[at]
         hole = at
-        while hole > 0 and w.request[w.queue_order[hole - 1]].match_pages < key:
-            w.queue_order[hole] = w.queue_order[hole - 1]
+        while hole > 0 and request[order[hole - 1]].queue_rank < request[moving].queue_rank:
+            order[hole] = order[hole - 1]
             hole -= 1
-        w.queue_order[hole] = moving
+        order[hole] = moving
+    row = w.prefill[p]
+    row.head = order[0]
+    for at in range(count - 1):
+        request[order[at]].queue_next = order[at + 1]
+    row.tail = order[count - 1]
+    request[row.tail].queue_next = -1

@@ -1,6 +1,7 @@
 """What the numbers in the tables stand for. Each code is written here and nowhere else.
 
-Where a scenario names a choice, the tuple of names stands beside its codes, in their order.
+Where a scenario names a choice, the tuple of names stands beside its codes, in their order. Mechanisms that have a file
+a kind are numbered by their registries (`core/kinds.py`): evictions, queue disciplines, preemptions.
 """
 
 from __future__ import annotations
@@ -32,12 +33,6 @@ ROLE_PREFILL, ROLE_PRE_PREFILL = range(2)
 
 # Kinds of rows in a run's totals.
 KIND_PREFILL, KIND_DECODE, KIND_STORE = range(3)
-
-QUEUES = ("fcfs", "lpm")
-QUEUE_FCFS, QUEUE_LPM = range(2)
-
-PREEMPTIONS = ("recompute", "swap")
-PREEMPT_RECOMPUTE, PREEMPT_SWAP = range(2)
 
 CANDIDATE_ORDERS = ("remaining_per_kv", "shortest_kv")
 ORDER_REMAINING_PER_KV, ORDER_SHORTEST_KV = range(2)

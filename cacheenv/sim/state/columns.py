@@ -145,7 +145,7 @@ REQUEST = columns(
     f8 predicted_s                       # prefill time that the router expected
     i8 predicted_new_tokens              # prompt less the hit that the router expected
     i4 queue_next=-1                     # the request behind it in the queue
-    i4 match_pages cold                  # of the present lpm round
+    i4 queue_rank queue_cold             # what the discipline found out in its last round
     [prefill.batch]
     i8 computed_tokens piece_tokens      # of the prompt: so far, and in the running batch
     i4 batch_next=-1                     # the next one of the batch
@@ -253,6 +253,7 @@ TREE = columns(
     """
     [constant]
     i8 capacity_pages
+    i4 eviction                          # code of its kind
     i4 holder=-1                         # its bit in the index, -1 for none
     [cache.radix]
     i8 pages private_pages locked_pages

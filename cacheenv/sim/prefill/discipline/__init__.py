@@ -1,0 +1,22 @@
+"""In which order waiting prompts are batched: a file a kind.
+
+A kind has `order(w, p)`: puts the queue of prefill part `p` in order before a batch is formed, with `list_queue`,
+`rank` and `sort_queue` of `queue.py`. Waiting requests of which a pull is under way are passed over by the batch.
+"""
+
+from __future__ import annotations
+
+from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.kinds import by_code
+from cacheenv.sim.prefill.discipline import fcfs, lpm
+
+#: Value of `cluster.prefill.queue` -> the kind. New ones go to the end: the place is the code.
+DISCIPLINES = {"fcfs": fcfs, "lpm": lpm}
+
+_order = by_code([kind.order for kind in DISCIPLINES.values()])
+
+
+@inner
+def order_queue(w, p):
+    """Brings the queue into the order of its discipline."""
+    _order(w.config[0].queue, w, p)

@@ -1,0 +1,48 @@
+"""`lpm`: SGLang's longest-prefix-match order, with its in-batch deferral and fall-back length."""
+
+from __future__ import annotations
+
+from cacheenv.sim.cache.pages import pages_of, reusable_pages
+from cacheenv.sim.cache.radix import forest_of, match
+from cacheenv.sim.core.jit import inner
+from cacheenv.sim.prefill.queue import list_queue, rank, sort_queue
+from cacheenv.sim.state.ids import tree_of
+
+
+@inner
+def order(w, p):
+    """Stable sort by match, in-batch duplicates of a cold prefix last.
+
+    Matching refreshes recency, so waiting requests protect their prefixes; above `lpm_fallback` waiting requests the
+    order is left as it is.
+    """
+    config = w.config[0]
+    row = w.prefill[p]
+    if row.queued > config.lpm_fallback or row.queued < 1:
+        return
+    forest, tree = forest_of(w), tree_of(w, p)
+    probe = pages_of(w, config.lpm_defer_tokens) - 1
+    count = list_queue(w, p)
+    for at in range(count):
+        index = w.queue_order[at]
+        start = w.workload[index].block_start
+        pages, _ = match(forest, tree, start, reusable_pages(w, index))
+        low_match = pages * config.page_tokens <= config.lpm_check_tokens
+        if low_match and 0 <= probe < pages_of(w, w.request[index].prompt_tokens):
+            if _cold_one_before(w, w.blocks[start + probe], probe, at):
+                rank(w, index, -1, 0)
+            else:
+                rank(w, index, pages, 1)  # a low-match request that others defer to
+        else:
+            rank(w, index, pages, 0)
+    sort_queue(w, p, count)
+
+
+@inner
+def _cold_one_before(w, block, probe, count):
+    """Whether one of the first `count` requests is cold and has the same page at the probed place."""
+    for earlier in range(count):
+        other = w.queue_order[earlier]
+        if w.request[other].queue_cold and w.blocks[w.workload[other].block_start + probe] == block:
+            return True
+    return False

@@ -162,7 +162,6 @@ class Worlds:
             gap_bins=BINS,
             memory_enabled=cluster.index.memory_tokens > 0,
             news=1 << 16 if cluster.index.delay_s > 0 else 1,
-            lpm_fallback=cluster.prefill.lpm_fallback,
             flows=max(256, 4 * margin),
             nodes=max(2048, 2 * (2 * prefills + 1) + 16 * margin),
             policy_parts=parts,

@@ -46,7 +46,7 @@ class PrefillConfig:
     preset: str = text("llama2-70b_8xA800_mooncake", "hardware and model preset (latency coefficients)")
     cache_tokens: int = integer(3_000_000, "prefix cache of an instance, tokens (running prompts included)", low=1)
     eviction: str = choice("lru", tuple(EVICTIONS), "what goes first when the cache is full")
-    queue: str = choice("fcfs", tuple(DISCIPLINES), "queue discipline: arrival order or longest prefix match first")
+    queue: str = choice("fcfs", tuple(DISCIPLINES), "queue discipline: which waiting prompts are batched first")
     lpm_fallback: int = integer(128, "waiting requests above which lpm orders as fcfs", low=0)
     lpm_check_tokens: int = integer(32, "lpm: hits up to this are candidates for in-batch deferral, tokens", low=-1)
     lpm_defer_tokens: int = integer(32, "lpm: defer where this many tokens are shared with an earlier one", low=1)

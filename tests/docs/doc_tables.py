@@ -12,7 +12,7 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from markdown_table import table
 from cacheenv import physics
 from cacheenv.run.metrics import LATENCIES, METRICS
 from cacheenv.scenario import Scenario, list_scenarios, load_scenario
+from cacheenv.sim.cache.eviction import EVICTIONS
+from cacheenv.sim.decode.preemption import PREEMPTIONS
+from cacheenv.sim.prefill.discipline import DISCIPLINES
 from cacheenv.sim.view import columns as view_types
 from cacheenv.workload.generators import GENERATORS
 from cacheenv_baselines.registry import PLACES
@@ -294,7 +297,20 @@ def link_sources() -> str:
     return _provenance(physics.list_links(), physics.load_link)
 
 
+def _kinds(registry: Mapping[str, Any]) -> Callable[[], str]:
+    """A list of the kinds of a mechanism: the docstrings of their modules."""
+
+    def build() -> str:
+        items = [" ".join(inspect.cleandoc(kind.__doc__).split()) for kind in registry.values()]
+        return "".join(textwrap.fill(f"* {item}", WIDTH, subsequent_indent="  ") + "\n" for item in items)
+
+    return build
+
+
 GENERATED: dict[str, Callable[[], str]] = {
+    "evictions": _kinds(EVICTIONS),
+    "disciplines": _kinds(DISCIPLINES),
+    "preemptions": _kinds(PREEMPTIONS),
     "metrics": metrics,
     "scenario_yaml": scenario_yaml,
     "chat": _generator("chat"),

@@ -59,7 +59,7 @@ def find_child(forest, tree_index, block):
     while table[at] >= 0:
         candidate = forest.node[table[at]]
         if candidate.tree == tree_index and forest.blocks[candidate.start] == block:
-            return table[at]
+            return np.int64(table[at])
         at = (at + 1) & (table.shape[0] - 1)
     return -1
 
@@ -92,7 +92,7 @@ def _table_remove(forest, index):
     at = hole
     while True:
         at = (at + 1) & mask
-        entry = table[at]
+        entry = np.int64(table[at])
         if entry < 0:
             break
         if ((at - _home_of(forest, entry)) & mask) >= ((at - hole) & mask):

@@ -7,6 +7,8 @@ then it joins the destination's batch. If it finishes or is preempted before it 
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.core.jit import inner
 from cacheenv.sim.decode.batch import generated_after, generated_tokens, held_tokens, join_batch, leave_batch
 from cacheenv.sim.decode.run import end_run_when_full, resident_tokens, wake_at_boundary
@@ -55,9 +57,9 @@ def _reserve(w, d, tokens):
 def _send(w, index, kind, tokens):
     """A flow with `tokens` of the request's KV from its source to its target; it is not started."""
     request = w.request[index]
-    source, sink = decode_nic(w, request.move_source), decode_nic(w, request.move_target)
+    source, sink = decode_nic(w, np.int64(request.move_source)), decode_nic(w, np.int64(request.move_target))
     request.move_flow = new_flow(w, kind, source, sink, index, tokens, w.config[0].decode_kv_bytes)
-    return request.move_flow
+    return np.int64(request.move_flow)
 
 
 @inner
@@ -91,7 +93,7 @@ def leave_source(w, d):
     if index < 0 or w.request[index].move_state != MOVE_COPIED:
         return
     request = w.request[index]
-    target = request.move_target
+    target = np.int64(request.move_target)
     tokens = request.prompt_tokens + generated_after(w, index, 0)
     extra = tokens + w.config[0].reserve_tokens - request.move_reserved_tokens
     if resident_tokens(w, target) + extra > capacity_tokens(w, target):
@@ -114,7 +116,7 @@ def delta_arrived(w, index):
     request.move_state = MOVE_ARRIVED
     w.decode[request.move_source].outgoing = NONE
     w.decode[request.move_target].arrived = index
-    wake_at_boundary(w, request.move_target)
+    wake_at_boundary(w, np.int64(request.move_target))
 
 
 @inner
@@ -141,11 +143,11 @@ def drop_migration(w, index):
     if request.move_state != MOVE_COPYING and request.move_state != MOVE_COPIED:
         return
     if request.move_state == MOVE_COPYING:
-        cancel_flow(w, request.move_flow)
+        cancel_flow(w, np.int64(request.move_flow))
     target = w.decode[request.move_target]
     target.reserved_tokens -= request.move_reserved_tokens
     target.incoming = NONE
     w.decode[request.move_source].outgoing = NONE
     request.move_state = MOVE_NONE
     if target.head >= 0 or target.preempted_head >= 0:
-        wake_at_boundary(w, request.move_target)
+        wake_at_boundary(w, np.int64(request.move_target))

@@ -6,6 +6,7 @@ from cacheenv.sim.cache.eviction import evict_run
 from cacheenv.sim.cache.radix import forest_of, free_pages, insert, obtainable_pages
 from cacheenv.sim.core.jit import inner
 from cacheenv.sim.index.central import publish
+from cacheenv.sim.state.codes import REMOVED, STORED
 
 
 @inner
@@ -18,7 +19,7 @@ def make_room(w, tree_index, pages):
     row = w.tree[tree_index]
     while missing > 0:
         taken = evict_run(forest, tree_index, missing)
-        publish(w, row.holder, row.run_start, taken, 0)
+        publish(w, row.holder, row.run_start, taken, REMOVED)
         missing -= taken
     return True
 
@@ -27,5 +28,5 @@ def make_room(w, tree_index, pages):
 def add_pages(w, tree_index, start, count):
     """Inserts a path of full pages and tells the index: (pages already present, deepest node)."""
     present, leaf = insert(forest_of(w), tree_index, start, count)
-    publish(w, w.tree[tree_index].holder, start + present, count - present, 1)
+    publish(w, w.tree[tree_index].holder, start + present, count - present, STORED)
     return present, leaf

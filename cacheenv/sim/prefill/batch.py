@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.cache.pages import reusable_pages
 from cacheenv.sim.cache.radix import forest_of, match
 from cacheenv.sim.compute.cost import attention_work, batch_seconds, prefill_seconds
@@ -14,7 +16,7 @@ from cacheenv.sim.prefill.queue import dequeue
 from cacheenv.sim.prefill.transfers import write_through
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import complete, end_prefill, skip_decode, start_prefill
-from cacheenv.sim.state.codes import EVENT_PREFILL_END
+from cacheenv.sim.state.codes import EVENT_PREFILL_END, NONE
 from cacheenv.sim.state.ids import prefill_instance, tree_of
 
 
@@ -81,7 +83,7 @@ def _admit_waiting(w, p, total, attention):
     row = w.prefill[p]
     forest, tree = forest_of(w), tree_of(w, p)
     budget = config.batch_tokens - total
-    previous = -1
+    previous = NONE
     index = row.head
     cut = False  # a prompt was cut: nothing is admitted behind it
     while index >= 0 and not cut and budget > 0 and row.batch_size < config.max_batch_requests:
@@ -192,7 +194,7 @@ def _finish_prompt(w, index):
     """A prompt is computed: its pages enter the tree, the first token is out, the hand-over may end."""
     request = w.request[index]
     cache_prompt(w, index)
-    node = request.lock_node
+    node = np.int64(request.lock_node)
     end_prefill(w, index)
     if request.output_tokens <= 1:
         complete(w, index, 0.0, 0.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.core.jit import inner
 from cacheenv.sim.network.links import hold_last_layer, new_flow, open_gate, start_flow, start_flow_at
 from cacheenv.sim.prefill.pages import release_pages
@@ -33,7 +35,7 @@ def announce_handover(w, index, batch_s):
 def start_handover(w, index):
     """The prompt is computed: what is left to send may go."""
     if w.config[0].overlap:
-        open_gate(w, w.request[index].handover_flow)
+        open_gate(w, np.int64(w.request[index].handover_flow))
     else:
         start_flow(w, _new_handover(w, index))
 

@@ -7,6 +7,8 @@ those of its requests and of the pulls that are on their way to it.
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.cache.pages import full_pages, pages_of
 from cacheenv.sim.cache.radix import forest_of, lock, reserve_private, unlock
 from cacheenv.sim.core.jit import inner
@@ -45,7 +47,7 @@ def cache_prompt(w, index):
     request.private_pages = tail
     _, node = add_pages(w, tree, w.workload[index].block_start, full)
     lock(forest, tree, node)
-    unlock(forest, tree, request.lock_node)
+    unlock(forest, tree, np.int64(request.lock_node))
     request.lock_node = node
 
 
@@ -54,7 +56,7 @@ def release_pages(w, index):
     """The prompt's path is unlocked, its last page freed."""
     request = w.request[index]
     forest, tree = forest_of(w), tree_of(w, request.prefill_instance)
-    unlock(forest, tree, request.lock_node)
+    unlock(forest, tree, np.int64(request.lock_node))
     reserve_private(forest, tree, -request.private_pages)
     request.private_pages = 0
     request.lock_node = NONE

@@ -52,13 +52,8 @@ def dequeue(w, p, previous, index):
 
 @inner
 def list_queue(w, p):
-    """Writes the waiting requests of an instance to `queue_order`, in their order; returns how many.
-
-    None, and the queue stays as it is, when they are more than the work space holds.
-    """
+    """Writes the waiting requests of an instance to `queue_order`, as they stand; returns how many."""
     count = 0
-    if w.prefill[p].queued > w.queue_order.shape[0]:
-        return count
     index = w.prefill[p].head
     while index >= 0:
         w.queue_order[count] = index
@@ -68,15 +63,30 @@ def list_queue(w, p):
 
 
 @inner
+def list_by_arrival(w, p):
+    """The same in the order of their arrival."""
+    count = list_queue(w, p)
+    order = w.queue_order
+    for at in range(1, count):
+        moving = order[at]
+        hole = at
+        while hole > 0 and order[hole - 1] > moving:
+            order[hole] = order[hole - 1]
+            hole -= 1
+        order[hole] = moving
+    return count
+
+
+@inner
 def rank(w, index, number, cold):
-    """Notes what a discipline found out about a waiting request: its rank, and whether it is cold (0 or 1)."""
+    """Notes what a discipline found out about a waiting request: its rank, and whether it is cold."""
     w.request[index].queue_rank = number
-    w.request[index].queue_cold = cold
+    w.request[index].queue_cold = 1 if cold else 0
 
 
 @inner
 def sort_queue(w, p, count):
-    """Makes the `count` requests in `queue_order` the queue, by falling rank, equal ones as they stand."""
+    """Makes the `count` requests in `queue_order` the queue, by falling rank, equal ones as they are listed."""
     if count == 0:
         return
     order, request = w.queue_order, w.request

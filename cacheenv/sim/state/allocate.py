@@ -62,7 +62,7 @@ ARRAYS: dict[str, tuple[type[np.generic], int]] = {
     "batch_heap": (np.int32, 0),
     "slot_gaps": (np.int32, 0),
     "step_gaps": (np.int32, 0),
-    "queue_order": (np.int64, 0),
+    "queue_order": (np.int32, 0),
     "policy_rng": (np.int64, 0),
     "policy_params": (np.float64, 0),
 }
@@ -94,7 +94,6 @@ class Sizes:
         gap_bins: Bins of a histogram of gaps.
         memory_enabled: Whether the router remembers what it sent.
         news: Places of the ring of news for the index.
-        lpm_fallback: Longest queue that is put in lpm order.
         flows: Pool of flows.
         nodes: Pool of tree nodes.
         policy_parts: Kinds of policy parts.
@@ -114,7 +113,6 @@ class Sizes:
     gap_bins: int = 1
     memory_enabled: bool = False
     news: int = 1
-    lpm_fallback: int = 1
     flows: int = 1
     nodes: int = 1
     policy_parts: int = 1
@@ -125,7 +123,7 @@ class Sizes:
         instances = self.num_prefill + self.num_decode
         slots = self.num_decode * self.max_batch
         remembered = self.distinct_blocks if self.memory_enabled else 1
-        timers = instances + CLUSTER_TIMERS + self.flows
+        timers = instances + int(CLUSTER_TIMERS) + self.flows
         return {
             "config": (1,),
             "state": (1,),
@@ -154,7 +152,7 @@ class Sizes:
             "batch_heap": (self.num_decode, self.max_batch),
             "slot_gaps": (slots, self.gap_bins),
             "step_gaps": (self.num_decode, self.gap_bins),
-            "queue_order": (self.lpm_fallback + 8,),
+            "queue_order": (self.requests,),
             "policy_rng": (self.policy_parts, 4),
             "policy_params": (self.policy_parts, self.policy_params),
         }

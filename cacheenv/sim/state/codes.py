@@ -6,27 +6,38 @@ a kind are numbered by their registries (`core/kinds.py`): evictions, queue disc
 
 from __future__ import annotations
 
-NONE = -1
+import numpy as np
+
+NONE = np.int64(-1)
+
+
+def _numbers(count: int) -> list[np.int64]:
+    """0, 1, ... for codes that are handed to functions: Numba compiles anew for each plain number that it is given."""
+    return [np.int64(number) for number in range(count)]
+
 
 # Event kinds: at equal times the smaller kind comes first, then the smaller id.
-EVENT_FLOW, EVENT_PREFILL_END, EVENT_DECODE, EVENT_INDEX, EVENT_ARRIVAL, EVENT_PREFILL_START, EVENT_TICK = range(7)
+EVENT_FLOW, EVENT_PREFILL_END, EVENT_DECODE, EVENT_INDEX, EVENT_ARRIVAL, EVENT_PREFILL_START, EVENT_TICK = _numbers(7)
 
 # Request states, in the order in which a request passes through them.
 FUTURE, QUEUED, PREFILLING, HANDOVER, WAITING, RUNNING, PREEMPTED, MOVING, DONE = range(9)
 
 # Outcomes of a request.
-UNFINISHED, COMPLETED, REJECTED, TOO_LARGE = range(4)
+UNFINISHED, COMPLETED, REJECTED, TOO_LARGE = _numbers(4)
 
 # Migration progress of a request.
 MOVE_NONE, MOVE_COPYING, MOVE_COPIED, MOVE_DELTA, MOVE_ARRIVED = range(5)
 
 # Flow kinds and phases.
-FLOW_PULL, FLOW_HANDOVER, FLOW_STORE_WRITE, FLOW_MIGRATE, FLOW_DELTA = range(5)
+FLOW_PULL, FLOW_HANDOVER, FLOW_STORE_WRITE, FLOW_MIGRATE, FLOW_DELTA = _numbers(5)
 PHASE_FREE, PHASE_WAIT, PHASE_MAIN, PHASE_GATED, PHASE_LAST, PHASE_LATENCY = range(6)
 
 # What the event loop stops for: a decision, or one of these.
 DECISION_NONE, DECISION_ROUTE, DECISION_MIGRATE, STOP_HORIZON, STOP_GROW = range(5)
 STOP_DONE = DECISION_NONE
+
+# What the index is told of a run of pages.
+REMOVED, STORED = _numbers(2)
 
 # Roles of prefill instances.
 ROLE_PREFILL, ROLE_PRE_PREFILL = range(2)

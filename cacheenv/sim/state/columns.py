@@ -121,10 +121,10 @@ STATE = columns(
 INSTANCE = columns(
     """
     [constant]
-    i4 role
-    i4 prefill=-1 decode=-1              # its parts: rows in the tables of that name
-    i4 nic
-    i4 tree=-1 memory_tree=-1            # prefix cache; the router's memory of what it sent here
+    i8 role
+    i8 prefill=-1 decode=-1              # its parts: rows in the tables of that name
+    i8 nic
+    i8 tree=-1 memory_tree=-1            # prefix cache; the router's memory of what it sent here
     f8 prefill_a_s prefill_b_s prefill_c_s prefill_floor_s n_tile  # see compute/cost.py
     f8 decode_d_s decode_e_s decode_f_s
     i8 kv_capacity_tokens                # of its decode batch
@@ -138,7 +138,8 @@ REQUEST = columns(
     f8 ttft_s tpot_s tbt_p99_s tbt_tail_s e2e_s
     i8 prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens
     i8 pulled_tokens migrated_tokens rework_tokens
-    i4 preemptions migrations prefill_instance=-1 decode_instance=-1 outcome slo_met counted
+    i8 prefill_instance=-1 decode_instance=-1
+    i4 preemptions migrations outcome slo_met counted
     i4 settled                           # has been counted for the reward
     i4 state
     [prefill.queue]
@@ -172,27 +173,27 @@ REQUEST = columns(
 PREFILL = columns(
     """
     [constant]
-    i4 instance                          # row in the table of instances
+    i8 instance                          # row in the table of instances
     [requests]
     i8 inflight inflight_tokens inflight_new_tokens dispatched
     [prefill.queue]
     f8 queue_s                           # predicted seconds of the queue
     i8 queued queued_tokens
-    i4 head=-1 tail=-1
+    i8 head=-1 tail=-1
     [prefill.batch]
     f8 chunk_left_s                      # predicted seconds of the chunked prompt's rest
     f8 batch_start_s batch_end_s busy_s
     i8 computed_tokens                   # since the start
-    i4 batch_head=-1 batch_size
-    i4 chunked=-1                        # request whose prompt is computed in pieces
-    i4 busy
+    i8 batch_head=-1 batch_size
+    i8 chunked=-1                        # request whose prompt is computed in pieces
+    i8 busy
     """
 )
 
 DECODE = columns(
     """
     [constant]
-    i4 instance                          # row in the table of instances
+    i8 instance                          # row in the table of instances
     [requests]
     i8 pending pending_tokens            # routed here and not arrived; prompt tokens of these and of the waiting
     i8 inflight dispatched
@@ -204,14 +205,14 @@ DECODE = columns(
     i8 step                              # steps since the start
     i8 batch kv_tokens                   # requests, and their resident tokens when the run began
     i8 made_tokens                       # since the start
-    i4 joined_head=-1                    # who joined at the present boundary
+    i8 joined_head=-1                    # who joined at the present boundary
     [decode.queue]
     i8 waiting preempted preemptions
-    i4 head=-1 tail=-1 preempted_head=-1 preempted_tail=-1
+    i8 head=-1 tail=-1 preempted_head=-1 preempted_tail=-1
     [decode.migration]
     i8 reserved_tokens                   # for the incoming migration
-    i4 outgoing=-1 incoming=-1           # migrating requests, at most one each way
-    i4 arrived=-1                        # the incoming one, complete and waiting for a boundary
+    i8 outgoing=-1 incoming=-1           # migrating requests, at most one each way
+    i8 arrived=-1                        # the incoming one, complete and waiting for a boundary
     """
 )
 
@@ -221,8 +222,8 @@ NIC = columns(
     f8 bytes_per_s
     [network.links]
     f8 bytes_out bytes_in
-    i4 flows_out flows_in                # in transmission
-    i4 first_out=-1 first_in=-1          # lists of them
+    i8 flows_out flows_in                # in transmission
+    i8 first_out=-1 first_in=-1          # lists of them
     """
 )
 
@@ -232,12 +233,12 @@ FLOW = columns(
     f8 remaining_bytes rate_bytes_per_s updated_s main_bytes last_bytes latency_s
     i8 number                            # order of creation
     i8 tokens
-    i4 kind phase gate_open source sink request  # source and sink are NICs
-    i4 next_out prev_out next_in prev_in
-    i4 next_free
+    i8 kind phase gate_open source sink request  # source and sink are NICs
+    i8 next_out prev_out next_in prev_in
+    i8 next_free
     [prefill.transfers]
     i8 path_pages                        # pages of the path that arrives
-    i4 source_tree source_node sink_node reserved_pages  # locked at the ends, private at the sink
+    i8 source_tree source_node sink_node reserved_pages  # locked at the ends, private at the sink
     """
 )
 
@@ -253,12 +254,12 @@ TREE = columns(
     """
     [constant]
     i8 capacity_pages
-    i4 eviction                          # code of its kind
-    i4 holder=-1                         # its bit in the index, -1 for none
+    i8 eviction                          # code of its kind
+    i8 holder=-1                         # its bit in the index, -1 for none
     [cache.radix]
     i8 pages private_pages locked_pages
     i8 run_start run_pages               # what the last eviction took: offset in `blocks`, and how much
-    i4 root oldest newest nodes
+    i8 root oldest newest nodes
     """
 )
 
@@ -296,7 +297,7 @@ NEWS = columns(
     [index.central]
     f8 time_s
     i8 start stored
-    i4 count holder
+    i8 count holder
     """
 )
 
@@ -305,6 +306,6 @@ SLOT = columns(
     [decode.batch]
     i8 finish_step join_step             # in steps of the instance
     i8 next_free
-    i4 request=-1 position               # position in the batch heap
+    i8 request=-1 position               # position in the batch heap
     """
 )

@@ -10,10 +10,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.core.jit import inner
 
 #: Timers of the cluster, behind those of the instances: rescheduling ticks, news for the index, arrivals.
-TIMER_TICK, TIMER_NEWS, TIMER_ARRIVAL, CLUSTER_TIMERS = range(4)
+TIMER_TICK, TIMER_NEWS, TIMER_ARRIVAL, CLUSTER_TIMERS = (np.int64(number) for number in range(4))
 
 
 @inner

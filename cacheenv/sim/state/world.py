@@ -75,7 +75,7 @@ class World(NamedTuple):
     slot_gaps: np.ndarray
     #: int32 (D, bins): histogram of each decode instance's steps; `decode.gaps`.
     step_gaps: np.ndarray
-    #: int64 (lpm_fallback + 8,): work space of the lpm order; `prefill.queue`.
+    #: int32 (R,): work space of queue disciplines; `prefill.queue`.
     queue_order: np.ndarray
     #: int64 (parts, 4): random streams of the policies.
     policy_rng: np.ndarray

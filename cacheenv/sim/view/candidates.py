@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.compute.prediction import predicted_remaining
 from cacheenv.sim.core.jit import inner
 from cacheenv.sim.decode.batch import generated_after, request_at
@@ -140,7 +142,7 @@ def fill_running(w, view):
 
     The batches themselves are heaps by finishing time; their order would tell which request ends first.
     """
-    count = 0
+    count = np.int64(0)
     for d in range(w.decode.shape[0]):
         steps = steps_done(w, d)
         first = count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.cache.radix import forest_of, used_pages
 from cacheenv.sim.compute.cost import prefill_seconds, step_seconds
 from cacheenv.sim.compute.prediction import predicted_remaining
@@ -142,10 +144,9 @@ def _fill_decode(w, view, prompt_tokens):
 
 
 @inner
-def _fill_cluster(w, view, decision):
+def _fill_cluster(w, view):
     cluster = view.cluster[0]
     cluster.now_s = w.state[0].now_s
-    cluster.decision = decision
     cluster.proposed = NONE
     cluster.num_running = 0
     cluster.requests_in_system = w.state[0].in_system
@@ -158,7 +159,8 @@ def fill_route_view(w, view, index):
     load = w.workload[index]
     lookup = w.lookup[0]
     page = config.page_tokens
-    _fill_cluster(w, view, DECISION_ROUTE)
+    _fill_cluster(w, view)
+    view.cluster[0].decision = DECISION_ROUTE
     request = view.request[0]
     request.index = index
     request.session = load.session
@@ -181,9 +183,9 @@ def fill_route_view(w, view, index):
 
 
 @inner
-def _fill_without_request(w, view, decision):
+def _fill_without_request(w, view):
     """Everything but the candidates, at a moment at which no request is routed."""
-    _fill_cluster(w, view, decision)
+    _fill_cluster(w, view)
     request = view.request[0]
     request.index = NONE
     request.session = NONE
@@ -199,7 +201,7 @@ def _fill_without_request(w, view, decision):
     request.memory_instance = NONE
     request.first_block = NONE
     _fill_prefill(w, view)
-    _fill_decode(w, view, 0)
+    _fill_decode(w, view, np.int64(0))
     fill_running(w, view)
 
 
@@ -208,7 +210,8 @@ def fill_migrate_view(w, view):
     """The view at a rescheduling tick; returns whether any move is legal."""
     if not fill_candidates(w, view):
         return False
-    _fill_without_request(w, view, DECISION_MIGRATE)
+    _fill_without_request(w, view)
+    view.cluster[0].decision = DECISION_MIGRATE
     return True
 
 
@@ -216,4 +219,5 @@ def fill_migrate_view(w, view):
 def fill_end_view(w, view):
     """The view when an episode is over, or cut off: the cluster as it stands, and nothing to decide."""
     fill_candidates(w, view)
-    _fill_without_request(w, view, DECISION_NONE)
+    _fill_without_request(w, view)
+    view.cluster[0].decision = DECISION_NONE

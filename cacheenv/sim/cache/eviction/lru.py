@@ -1,4 +1,7 @@
-"""`lru`: single pages, from the end of the least recently used leaf (vLLM's block pool, Mooncake)."""
+"""`lru`: single pages, exactly as many as are needed (vLLM's block pool, Mooncake).
+
+The least recently used unlocked page that has no cached page behind it goes first, so a path goes from its tail.
+"""
 
 from __future__ import annotations
 

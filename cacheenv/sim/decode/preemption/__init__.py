@@ -1,7 +1,7 @@
 """What a preempted request pays when it resumes: a file a kind.
 
 A kind has `resume_seconds(w, d, index, tokens)`: seconds by which the batch of decode part `d` stalls when request
-`index` comes back with `tokens` tokens of KV.
+`index` comes back with `tokens` tokens of KV. The first line of a kind's docstring is its line in `docs/simulator.md`.
 """
 
 from __future__ import annotations

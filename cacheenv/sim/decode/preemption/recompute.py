@@ -1,4 +1,8 @@
-"""`recompute`: the KV of a preempted request was dropped, and is computed again when it resumes (vLLM, SGLang)."""
+"""`recompute`: the KV was dropped and is computed again when the request resumes (vLLM, SGLang).
+
+The batch stalls for the prefill time of the request's tokens with the decode instance's coefficients, at least for a
+step's fixed time; they count as `rework_tokens`.
+"""
 
 from __future__ import annotations
 

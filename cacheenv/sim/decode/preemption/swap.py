@@ -1,4 +1,7 @@
-"""`swap`: the KV of a preempted request was moved to host memory, and is loaded when it resumes."""
+"""`swap`: the KV was moved to host memory and is loaded when the request resumes.
+
+The batch stalls for the bytes of the request's tokens over `swap_gbytes_per_s`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`lpm`: SGLang's longest-prefix-match order, with its in-batch deferral and fall-back length."""
+"""`lpm`: longest real match first, stable, as SGLang orders its queue.
+
+Looking a prompt up touches its path. A request whose match is at most `lpm_check_tokens`, and whose first
+`lpm_defer_tokens` tokens (rounded up to a page) are those of an earlier such request, goes behind all others. Above
+`lpm_fallback` waiting requests the order is left as it is.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from cacheenv.sim.cache.pages import pages_of, reusable_pages
 from cacheenv.sim.cache.radix import forest_of, match
 from cacheenv.sim.core.jit import inner
 from cacheenv.sim.prefill.queue import list_queue, rank, sort_queue
+from cacheenv.sim.state.codes import NONE
 from cacheenv.sim.state.ids import tree_of
 
 
@@ -28,13 +34,10 @@ def order(w, p):
         start = w.workload[index].block_start
         pages, _ = match(forest, tree, start, reusable_pages(w, index))
         low_match = pages * config.page_tokens <= config.lpm_check_tokens
-        if low_match and 0 <= probe < pages_of(w, w.request[index].prompt_tokens):
-            if _cold_one_before(w, w.blocks[start + probe], probe, at):
-                rank(w, index, -1, 0)
-            else:
-                rank(w, index, pages, 1)  # a low-match request that others defer to
-        else:
-            rank(w, index, pages, 0)
+        cold = low_match and 0 <= probe < pages_of(w, w.request[index].prompt_tokens)
+        deferred = cold and _cold_one_before(w, w.blocks[start + probe], probe, at)
+        # Others defer to the first cold one; those that defer go last.
+        rank(w, index, NONE if deferred else pages, cold and not deferred)
     sort_queue(w, p, count)
 
 

@@ -29,6 +29,10 @@ class WorkloadRows:
         """Rows that the tables need."""
         return len(self._stored)
 
+    def of(self, index: int) -> Workload | None:
+        """The workload of world `index`, None before its first episode."""
+        return self._stored[self.row_of[index]] if self._placed[index] else None
+
     def place(self, index: int, workload: Workload) -> tuple[int, bool]:
         """Gives world `index` the row of a workload: (row, whether the workload has still to be stored there).
 

@@ -46,7 +46,7 @@ def expected_return(kind: str, env: CacheEnv) -> float:
 def opening(env: CacheEnv) -> float:
     """Simulated time of the first decision of the episode."""
     twin = copy.deepcopy(env)
-    twin.reset(options={"episode_seed": env.episode_seed, "workload": env.stepper.worlds.workloads[0]})
+    twin.reset(options={"episode_seed": env.episode_seed, "workload": env.stepper.worlds.workloads.of(0)})
     return float(twin.view.cluster.now_s[0])
 
 

@@ -2,8 +2,9 @@
 
 A kind has `order(w, p)`: puts the queue of prefill part `p` in order before a batch is formed, with `list_queue` or
 `list_by_arrival`, `rank` and `sort_queue` of `queue.py`. `peek` of `cache/radix.py` looks a prompt up and changes
-nothing; `match` refreshes recency and may split nodes, which `pool_margin` of `run/fill.py` must allow for. Waiting requests of which a pull is under way are passed over by the batch. The
-first line of a kind's docstring is its line in `docs/simulator.md`.
+nothing; `match` refreshes recency and may split nodes, which `pool_margin` of `run/fill.py` must allow for. Waiting
+requests of which a pull is under way are passed over by the batch. The first line of a kind's docstring is its line in
+`docs/simulator.md`.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from cacheenv.sim.actions import (
     route_number,
     stay_number,
 )
-from cacheenv.sim.core.jit import HOT_OPTIONS, direct, inner, jit_signature
+from cacheenv.sim.core.jit import HOT_OPTIONS, direct, jit_signature, once
 from cacheenv.sim.decisions import apply_move, apply_route
 from cacheenv.sim.policies.address import STACKED_VIEW_TYPE
 from cacheenv.sim.policies.drive import STACKED_WORLD_TYPE, advance_with_policies
@@ -87,7 +87,7 @@ def allocate_steps(worlds: int) -> np.recarray:
     return np.zeros(worlds, STEP).view(np.recarray)
 
 
-@inner
+@once
 def _route_number(view, action, settings):
     """Joint number of a route action in either format; -1 where it names none."""
     if settings.factored == 0:
@@ -101,7 +101,7 @@ def _route_number(view, action, settings):
     return route_number(prefill, decode, pull, decodes)
 
 
-@inner
+@once
 def _move_number(view, action, settings):
     """Number within the migration block of a move in either format; -1 where it names none."""
     if settings.factored == 0:
@@ -117,7 +117,7 @@ def _move_number(view, action, settings):
     return move_number(candidate_row(source, candidate, candidates), target, decodes)
 
 
-@inner
+@once
 def _act(w, view, step, action, settings):
     """Carries out the action of the decision at which the world stopped."""
     legal = True
@@ -129,7 +129,7 @@ def _act(w, view, step, action, settings):
     step.steps += 1
 
 
-@inner
+@once
 def _reward(w, step, settings):
     """Reward since the last decision; sums over an episode do not depend on where the decisions were."""
     state = w.state[0]
@@ -148,7 +148,7 @@ def _reward(w, step, settings):
     step.reward = objective - waiting if settings.counts_outcomes else -waiting
 
 
-@inner
+@once
 def _joint_mask(view, stop, mask, settings):
     """Legal joint numbers."""
     routes = settings.routes
@@ -161,7 +161,7 @@ def _joint_mask(view, stop, mask, settings):
         mask[mask.shape[0] - 1] = True
 
 
-@inner
+@once
 def _factored_mask(view, stop, mask, settings):
     """Parts that some legal action has; of parts that the decision does not read, only the first value."""
     prefills, decodes = view.prefill.shape[0], view.decode.shape[0]

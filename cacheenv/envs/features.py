@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cacheenv.envs.record_rows import rows_over
-from cacheenv.sim.core.jit import inner, jit
+from cacheenv.sim.core.jit import inner, jit, once
 from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE, ROLE_PRE_PREFILL, record
 
 DEFAULT_TTFT_SLO_S = 10.0  # stands for a TTFT objective that is not set
@@ -51,7 +51,7 @@ CLUSTER_FEATURES = (
 CLUSTER_ROW = row_of(CLUSTER_FEATURES)
 
 
-@inner
+@once
 def _fill_cluster(view, rows):
     for i in range(rows.shape[0]):
         row, out = view.cluster[i], rows[i]
@@ -71,7 +71,7 @@ REQUEST_FEATURES = (
 REQUEST_ROW = row_of(REQUEST_FEATURES)
 
 
-@inner
+@once
 def _fill_request(view, rows):
     arriving = view.cluster[0].decision == DECISION_ROUTE
     for i in range(rows.shape[0]):
@@ -104,7 +104,7 @@ PREFILL_FEATURES = (
 PREFILL_ROW = row_of(PREFILL_FEATURES)
 
 
-@inner
+@once
 def _fill_prefill(view, rows):
     tokens = max(1, view.request[0].prompt_tokens)
     slo_s = view.cluster[0].slo_ttft_s
@@ -145,7 +145,7 @@ DECODE_FEATURES = (
 DECODE_ROW = row_of(DECODE_FEATURES)
 
 
-@inner
+@once
 def _fill_decode(view, rows):
     slo_s = min(view.cluster[0].slo_tbt_tail_s, view.cluster[0].slo_tpot_s)
     if math.isinf(slo_s):
@@ -179,7 +179,7 @@ CANDIDATE_FEATURES = (
 CANDIDATE_ROW = row_of(CANDIDATE_FEATURES)
 
 
-@inner
+@once
 def _fill_candidate(view, rows):
     """Fills the rows of the slots that hold a request; `rows` is all zeros."""
     for c in range(rows.shape[0]):
@@ -205,7 +205,7 @@ TABLES = {
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
-@inner
+@once
 def _squash(out, scales):
     """Turns raw values in place into features in [0, 1]; without branches, so that it vectorises."""
     for k in range(out.shape[0]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from numba.extending import register_jitable
 
-from cacheenv.sim.core.jit import inner, jit
+from cacheenv.sim.core.jit import inner, jit, once
 
 
 @register_jitable
@@ -75,7 +75,7 @@ def move_count(decodes, candidates):
     return decodes * candidates * decodes + 1
 
 
-@inner
+@once
 def route_is_legal(view, action):
     """Whether a route action may be taken in a filled view."""
     decodes = view.decode.shape[0]
@@ -88,7 +88,7 @@ def route_is_legal(view, action):
     return pull == 0 or view.prefill[prefill].pull_tokens > 0
 
 
-@inner
+@once
 def fallback_route(view):
     """What an illegal route action stands for: the least backlog, the fewest assigned tokens, no pull."""
     prefill, decode = 0, 0

@@ -12,7 +12,7 @@ from cacheenv.sim.actions import (
     stay_number,
 )
 from cacheenv.sim.cache.pages import pages_of
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import clear_timer, is_armed, set_timer
 from cacheenv.sim.decode.migration import start_migration
 from cacheenv.sim.index.hits import available_pages, look_up
@@ -39,7 +39,7 @@ def expect_arrival(w):
         clear_timer(w, timer)
 
 
-@inner
+@once
 def open_arrival(w, view):
     """The next request arrives: fills the view for its route; False when it fits nowhere and needs no decision."""
     state = w.state[0]
@@ -57,7 +57,7 @@ def open_arrival(w, view):
     return True
 
 
-@inner
+@once
 def _some_prefill_fits(w, index):
     pages = pages_of(w, w.request[index].prompt_tokens)
     for p in range(w.prefill.shape[0]):
@@ -66,7 +66,7 @@ def _some_prefill_fits(w, index):
     return False
 
 
-@inner
+@once
 def _some_decode_fits(w, index):
     request = w.request[index]
     for d in range(w.decode.shape[0]):
@@ -124,13 +124,13 @@ def forget_tick(w):
     clear_timer(w, cluster_timer(w, TIMER_TICK))
 
 
-@inner
+@once
 def only_tick_left(w):
     """Whether no event but a tick is to come."""
     return w.state[0].heap_size == (1 if is_armed(w, cluster_timer(w, TIMER_TICK)) else 0)
 
 
-@inner
+@once
 def open_tick(w):
     """A tick has come; its decisions repeat until one of them stays."""
     w.state[0].tick_number += 1
@@ -138,7 +138,7 @@ def open_tick(w):
     expect_tick(w)
 
 
-@inner
+@once
 def next_move(w, view):
     """Fills the view for the open tick's next decision; False, and the tick is over, when no move is legal."""
     if fill_migrate_view(w, view):
@@ -169,7 +169,7 @@ def apply_move(w, view, action):
 # -- an episode ------------------------------------------------------------------------------------------------------
 
 
-@inner
+@once
 def expect_first(w):
     """The timers that an episode starts with."""
     w.state[0].deciding = NONE

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import kind_of
 from cacheenv.sim.decisions import forget_tick, next_move, only_tick_left, open_arrival, open_tick
 from cacheenv.sim.decode.migration import copy_arrived, delta_arrived
@@ -38,7 +38,7 @@ from cacheenv.sim.state.codes import (
 from cacheenv.sim.state.ids import decode_of, flow_of_timer, prefill_of
 
 
-@inner
+@once
 def advance(w, view):
     """Processes events up to the next decision, filling the view for it."""
     state = w.state[0]
@@ -79,7 +79,7 @@ def advance(w, view):
             open_tick(w)
 
 
-@inner
+@once
 def _needs_growth(w):
     """Whether the next event could run out of flows, tree nodes or news."""
     state = w.state[0]
@@ -97,7 +97,7 @@ def _advance_clock(w, time_s):
     state.now_s = time_s
 
 
-@inner
+@once
 def _flow_event(w, index):
     """A flow's timer; a flow that is complete is acted on and released."""
     if not flow_event(w, index):

@@ -8,7 +8,7 @@ token) or when an objective is missed at its end, met otherwise, rejected at arr
 
 from __future__ import annotations
 
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.state.codes import (
     COMPLETED,
     DONE,
@@ -26,13 +26,13 @@ from cacheenv.sim.state.codes import (
 # -- the system ------------------------------------------------------------------------------------------------------
 
 
-@inner
+@once
 def start_requests(w):
     """The requests of an episode are still to come."""
     w.state[0].unfinished = w.config[0].num_requests
 
 
-@inner
+@once
 def arrive(w, index):
     """A request enters the system."""
     load = w.workload[index]
@@ -60,13 +60,13 @@ def _leave_system(w, index, outcome):
         state.counted_in_system -= 1
 
 
-@inner
+@once
 def turn_away(w, index):
     """A request fits on no instance."""
     _leave_system(w, index, TOO_LARGE)
 
 
-@inner
+@once
 def reject(w, index):
     """A policy refused the request."""
     if w.request[index].counted:
@@ -75,7 +75,7 @@ def reject(w, index):
     _leave_system(w, index, REJECTED)
 
 
-@inner
+@once
 def decide(w, index, available_tokens):
     """A decision on the request is taken, with this much of its prompt cached somewhere."""
     request = w.request[index]
@@ -114,7 +114,7 @@ def complete(w, index, tbt_p99_s, tbt_tail_s):
 # -- a prefill instance ----------------------------------------------------------------------------------------------
 
 
-@inner
+@once
 def assign_prefill(w, index, p, predicted_hit_tokens):
     """A request is routed to prefill part `p`, where the router expects this much of its prompt to be cached."""
     request = w.request[index]
@@ -122,7 +122,7 @@ def assign_prefill(w, index, p, predicted_hit_tokens):
     request.hit_predicted_tokens = predicted_hit_tokens
 
 
-@inner
+@once
 def enter_prefill(w, index):
     """A request waits for its prefill instance."""
     request = w.request[index]
@@ -134,13 +134,13 @@ def enter_prefill(w, index):
     row.dispatched += 1
 
 
-@inner
+@once
 def count_pull(w, index, tokens):
     """A prefix of the request has been pulled to its prefill instance."""
     w.request[index].pulled_tokens += tokens
 
 
-@inner
+@once
 def start_prefill(w, index, hit_tokens):
     """The first batch with a request's tokens starts; this much of its prompt was cached."""
     request = w.request[index]
@@ -149,7 +149,7 @@ def start_prefill(w, index, hit_tokens):
     request.state = PREFILLING
 
 
-@inner
+@once
 def end_prefill(w, index):
     """A prompt is computed: the first token is out."""
     request = w.request[index]
@@ -163,7 +163,7 @@ def end_prefill(w, index):
     request.state = HANDOVER
 
 
-@inner
+@once
 def leave_prefill(w, index):
     """The prefill instance is done with a request."""
     request = w.request[index]
@@ -175,7 +175,7 @@ def leave_prefill(w, index):
 # -- a decode instance -----------------------------------------------------------------------------------------------
 
 
-@inner
+@once
 def assign_decode(w, index, d):
     """A request is routed to decode part `d`: it is on its way there from now on."""
     request = w.request[index]
@@ -187,7 +187,7 @@ def assign_decode(w, index, d):
     row.dispatched += 1
 
 
-@inner
+@once
 def skip_decode(w, index):
     """A request of one token never comes to its decode instance."""
     request = w.request[index]
@@ -197,7 +197,7 @@ def skip_decode(w, index):
     row.inflight -= 1
 
 
-@inner
+@once
 def reach_decode(w, index):
     """The KV of a request has arrived at its decode instance."""
     request = w.request[index]
@@ -206,7 +206,7 @@ def reach_decode(w, index):
     w.decode[request.decode_instance].pending -= 1
 
 
-@inner
+@once
 def start_decode(w, index):
     """A request enters the batch of its decode instance for the first time."""
     request = w.request[index]
@@ -214,32 +214,32 @@ def start_decode(w, index):
     w.decode[request.decode_instance].pending_tokens -= request.prompt_tokens
 
 
-@inner
+@once
 def run(w, index):
     """A request is in the batch."""
     w.request[index].state = RUNNING
 
 
-@inner
+@once
 def preempt(w, index):
     """A request was thrown out of the batch for lack of KV room."""
     w.request[index].state = PREEMPTED
     w.request[index].preemptions += 1
 
 
-@inner
+@once
 def count_rework(w, index, tokens):
     """Tokens of a request are computed again."""
     w.request[index].rework_tokens += tokens
 
 
-@inner
+@once
 def leave_decode(w, index):
     """A request has made its last token at its decode instance."""
     w.decode[w.request[index].decode_instance].inflight -= 1
 
 
-@inner
+@once
 def change_decode(w, index, target):
     """A migrating request leaves its decode instance for another."""
     request = w.request[index]
@@ -249,7 +249,7 @@ def change_decode(w, index, target):
     request.state = MOVING
 
 
-@inner
+@once
 def count_migration(w, index, tokens):
     """A migrating request joins its destination, with this much KV."""
     w.request[index].migrations += 1

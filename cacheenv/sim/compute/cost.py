@@ -6,7 +6,7 @@ errors are told with each preset.
 
 from __future__ import annotations
 
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 
 
 @inner
@@ -33,7 +33,7 @@ def step_seconds(spec, requests, kv_tokens):
     return spec.decode_d_s + spec.decode_e_s * requests + spec.decode_f_s * kv_tokens
 
 
-@inner
+@once
 def recompute_seconds(spec, tokens):
     """Time of computing the KV of a preempted request again, at least a step's fixed time."""
     compute_s = spec.prefill_a_s + spec.prefill_b_s * tokens + spec.prefill_c_s * (float(tokens) * tokens)

@@ -18,6 +18,7 @@ import numba
 #: `_nrt=False` drops reference counting: the hot functions allocate nothing and only borrow their tables.
 HOT_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 INNER_OPTIONS: dict[str, Any] = {**HOT_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+ONCE_OPTIONS: dict[str, Any] = {**INNER_OPTIONS, "inline": "always"}
 POLICY_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
 
 PACKAGE_DIRECTORY = Path(__file__).resolve().parent.parent.parent
@@ -84,6 +85,16 @@ def inner(function: Callable[..., Any]) -> Any:
     Under `NUMBA_DISABLE_JIT=1` it can be called like any other.
     """
     return _stamp_cache(numba.njit(**INNER_OPTIONS)(function))
+
+
+def once(function: Callable[..., Any]) -> Any:
+    """Like :func:`inner`, for functions that are called from one place: they become a part of their caller.
+
+    A call hands over the tables of the world one by one, which takes longer than most functions, and a function that is
+    compiled on its own is compiled again with each of its callers. `tests/sim/core/test_once.py` holds that there is
+    one place; the loop that both compiled entries are made of may have two.
+    """
+    return _stamp_cache(numba.njit(**ONCE_OPTIONS)(function))
 
 
 def jit_signature(signature: Any, function: Callable[..., Any], options: dict[str, Any]) -> Any:

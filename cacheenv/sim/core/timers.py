@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 
 KIND_SHIFT = np.int64(1 << 48)  # heap order = kind * KIND_SHIFT + id (which may be an int32)
 
 
-@inner
+@once
 def kind_of(order):
     """Event kind of a heap order."""
     return order // KIND_SHIFT

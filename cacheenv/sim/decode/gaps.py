@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from cacheenv.sim.core.jit import inner, jit
+from cacheenv.sim.core.jit import inner, jit, once
 
 BINS = 420  # up to 1e-4 * 1.05**420 = 79,000 s
 SMALLEST_S = 1e-4
@@ -82,7 +82,7 @@ def tail_of(row, steps, top, total):
 # -- the histograms of a world ---------------------------------------------------------------------------------------
 
 
-@inner
+@once
 def start_gaps(w):
     """No bin is in use."""
     w.state[0].low_bin = BINS
@@ -97,7 +97,7 @@ def _widen(w, low, high):
     state.top_bin = max(state.top_bin, high)
 
 
-@inner
+@once
 def count_steps(w, d, steps):
     """Books the gaps of the run of `steps` steps that has ended at a decode instance."""
     row = w.decode[d]
@@ -114,21 +114,21 @@ def count_steps(w, d, steps):
         _widen(w, low, high)
 
 
-@inner
+@once
 def follow_steps(w, slot, d):
     """The slot's request shares the steps of an instance from now on."""
     for at in range(w.state[0].low_bin, w.state[0].top_bin + 1):  # all other bins of all rows are 0
         w.slot_gaps[slot, at] -= w.step_gaps[d, at]
 
 
-@inner
+@once
 def leave_steps(w, slot, d):
     """The slot's request shares the steps of an instance no longer."""
     for at in range(w.state[0].low_bin, w.state[0].top_bin + 1):
         w.slot_gaps[slot, at] += w.step_gaps[d, at]
 
 
-@inner
+@once
 def replace_gap(w, slot, counted_s, true_s):
     """A gap that will be counted as a step of `counted_s` takes `true_s` for this slot's request."""
     counted, true = gap_bin(counted_s), gap_bin(true_s)
@@ -137,13 +137,13 @@ def replace_gap(w, slot, counted_s, true_s):
     _widen(w, counted, true)
 
 
-@inner
+@once
 def slot_tail(w, slot, d, total):
     """(p99, mean of the worst tenth) in seconds of the `total` gaps of a slot's request that runs on an instance."""
     return tail_of(w.slot_gaps[slot], w.step_gaps[d], w.state[0].top_bin, total)
 
 
-@inner
+@once
 def clear_gaps(w, slot):
     """The slot is given back."""
     for at in range(w.state[0].low_bin, w.state[0].top_bin + 1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.decode.batch import generated_after, generated_tokens, held_tokens, join_batch, leave_batch
 from cacheenv.sim.decode.run import end_run_when_full, resident_tokens, wake_at_boundary
 from cacheenv.sim.network.links import add_latency, cancel_flow, new_flow, start_flow
@@ -33,7 +33,7 @@ def capacity_tokens(w, d):
     return w.instance[decode_instance(w, d)].kv_capacity_tokens - w.decode[d].reserved_tokens
 
 
-@inner
+@once
 def room_tokens(w, d):
     """Largest KV of a request that could be moved to the instance now (may be negative)."""
     head_room = w.config[0].reserve_tokens * (w.decode[d].batch + 1)
@@ -62,7 +62,7 @@ def _send(w, index, kind, tokens):
     return np.int64(request.move_flow)
 
 
-@inner
+@once
 def start_migration(w, index, target):
     """Starts copying a running request to another decode instance; the caller has checked that it is legal."""
     request = w.request[index]
@@ -79,14 +79,14 @@ def start_migration(w, index, target):
     start_flow(w, _send(w, index, FLOW_MIGRATE, tokens))
 
 
-@inner
+@once
 def copy_arrived(w, index):
     """The copy is complete: the request leaves its source at the next step boundary."""
     w.request[index].move_state = MOVE_COPIED
     wake_at_boundary(w, w.request[index].decode_instance)
 
 
-@inner
+@once
 def leave_source(w, d):
     """A step boundary of the source: the copied request leaves, if the destination has room for what it has grown."""
     index = w.decode[d].outgoing
@@ -109,7 +109,7 @@ def leave_source(w, d):
     start_flow(w, flow)
 
 
-@inner
+@once
 def delta_arrived(w, index):
     """The request is complete at its destination: it joins the batch at the next boundary there."""
     request = w.request[index]
@@ -119,7 +119,7 @@ def delta_arrived(w, index):
     wake_at_boundary(w, np.int64(request.move_target))
 
 
-@inner
+@once
 def admit_arrived(w, d):
     """A step boundary of the destination: the migration that is complete joins the batch."""
     row = w.decode[d]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import once
 from cacheenv.sim.decode.batch import expect_tokens
 from cacheenv.sim.decode.run import wake_at_boundary
 from cacheenv.sim.requests import preempt, reach_decode
 from cacheenv.sim.state.codes import NONE
 
 
-@inner
+@once
 def enter_waiting(w, index):
     """The KV of a request has arrived: it waits for admission."""
     request = w.request[index]
@@ -29,7 +29,7 @@ def enter_waiting(w, index):
         wake_at_boundary(w, d)
 
 
-@inner
+@once
 def leave_waiting(w, d):
     """The first waiting request is admitted."""
     row = w.decode[d]
@@ -39,7 +39,7 @@ def leave_waiting(w, d):
     row.waiting -= 1
 
 
-@inner
+@once
 def enter_preempted(w, index, d):
     """A request was thrown out of the batch: it resumes behind those thrown out before it."""
     row = w.decode[d]
@@ -54,7 +54,7 @@ def enter_preempted(w, index, d):
     row.preempted += 1
 
 
-@inner
+@once
 def leave_preempted(w, d):
     """The first preempted request resumes."""
     row = w.decode[d]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from cacheenv.sim.compute.cost import step_seconds
-from cacheenv.sim.core.jit import inner, jit
+from cacheenv.sim.core.jit import inner, jit, once
 from cacheenv.sim.core.timers import clear_timer, set_timer
 from cacheenv.sim.state.codes import EVENT_DECODE
 from cacheenv.sim.state.ids import decode_instance
@@ -79,7 +79,7 @@ def add_stall(w, d, seconds):
     w.decode[d].pending_stall_s += seconds
 
 
-@inner
+@once
 def start_run(w, d, steps):
     """Starts a run of `steps` steps at this boundary."""
     row = w.decode[d]
@@ -92,7 +92,7 @@ def start_run(w, d, steps):
     _arm(w, d, boundary_s(row, steps))
 
 
-@inner
+@once
 def end_run(w, d):
     """The run ends at this boundary: returns how many steps it had."""
     row = w.decode[d]
@@ -116,7 +116,7 @@ def wake_at_boundary(w, d):
     _shorten(w, d, boundary_from(row, now_s))
 
 
-@inner
+@once
 def end_run_when_full(w, d, room_tokens):
     """Room for the batch has shrunk to `room_tokens` while steps run: the run may have to end earlier."""
     row = w.decode[d]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.decode.batch import (
     book_steps,
     finish_batch,
@@ -22,7 +22,7 @@ from cacheenv.sim.decode.run import add_stall, start_run
 from cacheenv.sim.requests import complete, leave_decode, start_decode
 
 
-@inner
+@once
 def step_boundary(w, d):
     """The steps that ended are booked, the finished and the migrating leave, others join, and the batch runs on."""
     book_steps(w, d)
@@ -38,7 +38,7 @@ def step_boundary(w, d):
         meter_joiners(w, d)
 
 
-@inner
+@once
 def _finish(w, index, d):
     """A request has made its last token."""
     p99_s, tail_s = finish_batch(w, index, d)
@@ -60,7 +60,7 @@ def _fits(w, index, d):
     return row.kv_tokens + held_tokens(w, index) + config.reserve_tokens * (row.batch + 1) <= capacity_tokens(w, d)
 
 
-@inner
+@once
 def _resume_preempted(w, d):
     """Preempted requests come before new ones; returns whether all of them are back."""
     row = w.decode[d]
@@ -74,7 +74,7 @@ def _resume_preempted(w, d):
     return True
 
 
-@inner
+@once
 def _admit_waiting(w, d):
     """New requests, in the order in which their KV arrived."""
     row = w.decode[d]
@@ -87,7 +87,7 @@ def _admit_waiting(w, d):
         join_batch(w, index, d)
 
 
-@inner
+@once
 def _victim(w, d):
     """The request to preempt: fewest generated tokens, then the longest prompt, then the latest."""
     best, best_generated = -1, 0
@@ -109,7 +109,7 @@ def _victim(w, d):
     return best
 
 
-@inner
+@once
 def _preempt(w, d):
     """Frees KV until the next step fits."""
     row = w.decode[d]
@@ -122,7 +122,7 @@ def _preempt(w, d):
         enter_preempted(w, index, d)
 
 
-@inner
+@once
 def _steps_ahead(w, d):
     """Steps up to the boundary at which the batch must change."""
     row = w.decode[d]

@@ -6,7 +6,7 @@ arrive `index_delay_s` after the fact; with no delay it is exact.
 
 from __future__ import annotations
 
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import clear_timer, set_timer
 from cacheenv.sim.state.codes import EVENT_INDEX
 from cacheenv.sim.state.ids import TIMER_NEWS, cluster_timer
@@ -53,7 +53,7 @@ def _expect_next(w):
     set_timer(w, cluster_timer(w, TIMER_NEWS), w.news[w.state[0].news_head].time_s, EVENT_INDEX, 0)
 
 
-@inner
+@once
 def deliver_next(w):
     """Applies the oldest news that are on their way."""
     state = w.state[0]
@@ -67,7 +67,7 @@ def deliver_next(w):
         clear_timer(w, cluster_timer(w, TIMER_NEWS))
 
 
-@inner
+@once
 def unwrap_news(w, old_places):
     """The ring has become at least twice as long: news that had wrapped around follow the others again."""
     state = w.state[0]

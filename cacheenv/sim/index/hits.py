@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from cacheenv.sim.cache.pages import reusable_pages
 from cacheenv.sim.cache.radix import forest_of, peek
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.central import BITS
 from cacheenv.sim.state.ids import store_holder, tree_of_holder
 
 
-@inner
+@once
 def look_up(w, index):
     """Asks the index for a request's prompt: pages on every holder, and the best source to pull from.
 
@@ -57,7 +57,7 @@ def _record(w, word, bits, depth):
         holder += 1
 
 
-@inner
+@once
 def _choose_source(w, index):
     config = w.config[0]
     best, holder = 0, -1
@@ -74,7 +74,7 @@ def _choose_source(w, index):
     lookup.best_holder = holder
 
 
-@inner
+@once
 def available_pages(w, index):
     """Longest prefix of the prompt looked up that is really cached anywhere at this moment."""
     longest = 0

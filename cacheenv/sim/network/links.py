@@ -11,7 +11,7 @@ the last one when the prefill has ended (its gate opens). Without contention its
 from __future__ import annotations
 
 from cacheenv.sim.cache.pages import pages_of
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import clear_timer, set_timer
 from cacheenv.sim.state.codes import (
     EVENT_FLOW,
@@ -27,7 +27,7 @@ from cacheenv.sim.state.ids import flow_timer, nic_of_holder, prefill_nic
 ROUNDING = 1e-13  # of the present time: seconds that mean nothing
 
 
-@inner
+@once
 def start_pool(w):
     """All flows are free."""
     w.state[0].free_flow = -1
@@ -36,7 +36,7 @@ def start_pool(w):
         release_flow(w, index)
 
 
-@inner
+@once
 def adopt_flows(w, old_count):
     """The pool has become longer: takes the flows from `old_count` on in."""
     for index in range(old_count, w.flow.shape[0]):
@@ -72,7 +72,7 @@ def fixed_seconds(w, tokens):
     return w.config[0].setup_s + pages_of(w, tokens) * w.config[0].per_block_s
 
 
-@inner
+@once
 def hold_last_layer(w, index):
     """Sends all layers but the last; the last one waits for :func:`open_gate`."""
     flow = w.flow[index]
@@ -83,7 +83,7 @@ def hold_last_layer(w, index):
     flow.gate_open = 0
 
 
-@inner
+@once
 def add_latency(w, index, seconds):
     """Lets a flow that has not started end `seconds` later."""
     w.flow[index].latency_s += seconds
@@ -197,7 +197,7 @@ def start_flow(w, index):
         _after_main(w, index)
 
 
-@inner
+@once
 def start_flow_at(w, index, time_s):
     """Starts transmitting at a later time."""
     w.flow[index].phase = PHASE_WAIT
@@ -224,7 +224,7 @@ def _after_main(w, index):
         clear_timer(w, flow_timer(w, index))
 
 
-@inner
+@once
 def open_gate(w, index):
     """The prefill has ended: the last layer may be sent."""
     flow = w.flow[index]
@@ -234,7 +234,7 @@ def open_gate(w, index):
         _join_links(w, index, flow.last_bytes)
 
 
-@inner
+@once
 def flow_event(w, index):
     """A flow's timer: True when the flow is complete (the caller acts on it and releases it)."""
     flow = w.flow[index]
@@ -252,7 +252,7 @@ def flow_event(w, index):
     return False
 
 
-@inner
+@once
 def cancel_flow(w, index):
     """Stops a flow wherever it is; what it has sent stays counted."""
     flow = w.flow[index]
@@ -264,7 +264,7 @@ def cancel_flow(w, index):
     release_flow(w, index)
 
 
-@inner
+@once
 def pull_seconds(w, holder, p, tokens):
     """Estimate of moving prefix KV from a holder to a prefill part now: one more flow beside those on both NICs."""
     source, sink = w.nic[nic_of_holder(w, holder)], w.nic[prefill_nic(w, p)]
@@ -272,7 +272,7 @@ def pull_seconds(w, holder, p, tokens):
     return fixed_seconds(w, tokens) + tokens * w.config[0].prefill_kv_bytes / rate
 
 
-@inner
+@once
 def send_seconds(w, nic, tokens):
     """Estimate of sending decode KV out of a NIC now: one more flow beside those that leave it."""
     source = w.nic[nic]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cacheenv.sim.actions import reject_number, route_number, route_parts
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.policies.address import policy_at
 
 #: Kinds of policy parts, in the order of their rows in the tables of addresses, random streams and parameters.
@@ -32,7 +32,7 @@ def decide_route(view, policies, parts, rng, params):
     return action
 
 
-@inner
+@once
 def decide_move(view, policies, rng, params):
     """The migration action of a rescheduler."""
     return policy_at(policies, RESCHEDULER)(view, rng[RESCHEDULER], params[RESCHEDULER])

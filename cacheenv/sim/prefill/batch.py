@@ -7,7 +7,7 @@ import numpy as np
 from cacheenv.sim.cache.pages import reusable_pages
 from cacheenv.sim.cache.radix import forest_of, match
 from cacheenv.sim.compute.cost import attention_work, batch_seconds, prefill_seconds
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import clear_timer, set_timer
 from cacheenv.sim.prefill.discipline import order_queue
 from cacheenv.sim.prefill.handover import announce_handover, release_prompt, start_handover
@@ -40,7 +40,7 @@ def _add_piece(w, index, p, tokens):
     return attention_work(w.instance[prefill_instance(w, p)], tokens, cached)
 
 
-@inner
+@once
 def start_batch(w, p):
     """Forms a batch and starts it: the chunked prompt goes on first, then waiting requests in their order."""
     row = w.prefill[p]
@@ -54,7 +54,7 @@ def start_batch(w, p):
         _run_batch(w, p, batch_seconds(w.instance[prefill_instance(w, p)], total, attention))
 
 
-@inner
+@once
 def _continue_chunked(w, p):
     """The next piece of the prompt that is computed in pieces: (tokens, attention work) of the batch so far."""
     config = w.config[0]
@@ -76,7 +76,7 @@ def _continue_chunked(w, p):
     return tokens, attention
 
 
-@inner
+@once
 def _admit_waiting(w, p, total, attention):
     """Fills the batch from the queue: (tokens, attention work) of the whole batch."""
     config = w.config[0]
@@ -113,7 +113,7 @@ def _admit_waiting(w, p, total, attention):
     return total, attention
 
 
-@inner
+@once
 def _piece(w, p, new, budget):
     """How many of a prompt's `new` tokens the batch takes; 0 where it has to wait."""
     config = w.config[0]
@@ -131,7 +131,7 @@ def _piece(w, p, new, budget):
     return tokens
 
 
-@inner
+@once
 def _run_batch(w, p, duration_s):
     """Starts the formed batch: its end, and the hand-overs that overlap with it."""
     row = w.prefill[p]
@@ -154,7 +154,7 @@ def _run_batch(w, p, duration_s):
         index = w.request[index].batch_next
 
 
-@inner
+@once
 def _reverse_batch(w, p):
     """The batch list was built by pushing in front; the first admitted shall be handled first."""
     row = w.prefill[p]
@@ -168,7 +168,7 @@ def _reverse_batch(w, p):
     row.batch_head = behind
 
 
-@inner
+@once
 def end_batch(w, p):
     """The running batch has ended."""
     row = w.prefill[p]
@@ -189,7 +189,7 @@ def end_batch(w, p):
     wake(w, p)
 
 
-@inner
+@once
 def _finish_prompt(w, index):
     """A prompt is computed: its pages enter the tree, the first token is out, the hand-over may end."""
     request = w.request[index]
@@ -205,7 +205,7 @@ def _finish_prompt(w, index):
     write_through(w, index, node)
 
 
-@inner
+@once
 def backlog_seconds(w, p):
     """(running_left_s, backlog_s): until the running batch ends, and until everything routed here is computed."""
     row = w.prefill[p]

@@ -11,13 +11,13 @@ import numpy as np
 
 from cacheenv.sim.cache.pages import full_pages, pages_of
 from cacheenv.sim.cache.radix import forest_of, lock, reserve_private, unlock
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import once
 from cacheenv.sim.index.feed import add_pages, make_room
 from cacheenv.sim.state.codes import NONE
 from cacheenv.sim.state.ids import tree_of
 
 
-@inner
+@once
 def hold_pages(w, index, p, cached, node):
     """Locks the cached prefix and reserves the rest of the prompt; False when the memory is not there.
 
@@ -36,7 +36,7 @@ def hold_pages(w, index, p, cached, node):
     return True
 
 
-@inner
+@once
 def cache_prompt(w, index):
     """The computed pages turn from private into cached; duplicates of what is cached by now are freed."""
     request = w.request[index]
@@ -51,7 +51,7 @@ def cache_prompt(w, index):
     request.lock_node = node
 
 
-@inner
+@once
 def release_pages(w, index):
     """The prompt's path is unlocked, its last page freed."""
     request = w.request[index]

@@ -6,12 +6,12 @@ Waiting requests hold nothing: no pages, no locks.
 from __future__ import annotations
 
 from cacheenv.sim.compute.cost import prefill_seconds
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.requests import enter_prefill
 from cacheenv.sim.state.ids import prefill_instance
 
 
-@inner
+@once
 def enqueue(w, index):
     """Puts a routed request at the end of its prefill instance's queue."""
     request = w.request[index]
@@ -32,7 +32,7 @@ def enqueue(w, index):
     enter_prefill(w, index)
 
 
-@inner
+@once
 def dequeue(w, p, previous, index):
     """Takes a request out of the queue; `previous` is the one before it, -1 for none."""
     request = w.request[index]
@@ -77,14 +77,14 @@ def list_by_arrival(w, p):
     return count
 
 
-@inner
+@once
 def rank(w, index, number, cold):
     """Notes what a discipline found out about a waiting request: its rank, and whether it is cold."""
     w.request[index].queue_rank = number
     w.request[index].queue_cold = 1 if cold else 0
 
 
-@inner
+@once
 def sort_queue(w, p, count):
     """Makes the `count` requests in `queue_order` the queue, by falling rank, equal ones as they are listed."""
     if count == 0:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 
 #: Timers of the cluster, behind those of the instances: rescheduling ticks, news for the index, arrivals.
 TIMER_TICK, TIMER_NEWS, TIMER_ARRIVAL, CLUSTER_TIMERS = (np.int64(number) for number in range(4))
@@ -36,7 +36,7 @@ def prefill_of(w, instance):
     return w.instance[instance].prefill
 
 
-@inner
+@once
 def decode_of(w, instance):
     """Decode part of an instance that has one."""
     return w.instance[instance].decode
@@ -66,7 +66,7 @@ def tree_of(w, p):
     return w.instance[w.prefill[p].instance].tree
 
 
-@inner
+@once
 def memory_tree(w, p):
     """The router's memory of what it sent to prefill part `p`."""
     return w.instance[w.prefill[p].instance].memory_tree
@@ -84,7 +84,7 @@ def store_holder(w):
     return w.prefill.shape[0]
 
 
-@inner
+@once
 def prefill_of_holder(w, holder):
     """Prefill part that a holder is, -1 for the store."""
     return holder if holder < w.prefill.shape[0] else -1
@@ -114,7 +114,7 @@ def flow_timer(w, flow):
     return w.instance.shape[0] + CLUSTER_TIMERS + flow
 
 
-@inner
+@once
 def flow_of_timer(w, timer):
     """Flow that owns a timer."""
     return timer - w.instance.shape[0] - CLUSTER_TIMERS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cacheenv.sim.compute.prediction import predicted_remaining
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.decode.batch import generated_after, request_at
 from cacheenv.sim.decode.migration import can_receive, room_tokens
 from cacheenv.sim.decode.run import steps_done
@@ -36,7 +36,7 @@ def fill_candidates(w, view):
     return legal
 
 
-@inner
+@once
 def _roomiest(w):
     """(most room of all destinations, second most, which has most): largest KV that may be moved there, tokens."""
     most, second, best = NO_ROOM, NO_ROOM, -1
@@ -50,7 +50,7 @@ def _roomiest(w):
     return most, second, best
 
 
-@inner
+@once
 def _fill_source(w, view, source, first):
     """Fills the slots of one source from row `first` on; returns how many are valid."""
     slots = w.config[0].candidates
@@ -99,7 +99,7 @@ def _worth(w, kv_tokens, left_tokens):
     return left_tokens / kv_tokens
 
 
-@inner
+@once
 def _goes_before(w, view, worth, index, row):
     """Whether a request of this worth stands before the candidate of a row."""
     other = view.candidate[row]
@@ -107,7 +107,7 @@ def _goes_before(w, view, worth, index, row):
     return not (worth < other_worth or (worth == other_worth and index > other.request))
 
 
-@inner
+@once
 def _copy(view, source, target):
     old, new = view.candidate[source], view.candidate[target]
     new.valid = old.valid
@@ -121,7 +121,7 @@ def _copy(view, source, target):
     new.migrations = old.migrations
 
 
-@inner
+@once
 def _sort_by_request(view, first, last):
     """Sorts the column `request` of the running rows `first` to `last` (exclusive): Shell's method."""
     gap = (last - first) // 2

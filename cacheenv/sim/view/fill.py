@@ -7,7 +7,7 @@ import numpy as np
 from cacheenv.sim.cache.radix import forest_of, used_pages
 from cacheenv.sim.compute.cost import prefill_seconds, step_seconds
 from cacheenv.sim.compute.prediction import predicted_remaining
-from cacheenv.sim.core.jit import inner, jit
+from cacheenv.sim.core.jit import inner, jit, once
 from cacheenv.sim.decode.migration import can_receive, capacity_tokens
 from cacheenv.sim.decode.run import resident_tokens
 from cacheenv.sim.network.links import pull_seconds
@@ -94,7 +94,7 @@ def _fill_prefill(w, view):
         entry.prefill_pull_s = 0.0
 
 
-@inner
+@once
 def _fill_hits(w, view, prompt_tokens):
     """What the prefill instances have of the prompt that was looked up, and what computing the rest would take."""
     page = w.config[0].page_tokens
@@ -152,7 +152,7 @@ def _fill_cluster(w, view):
     cluster.requests_in_system = w.state[0].in_system
 
 
-@inner
+@once
 def fill_route_view(w, view, index):
     """The view at the arrival of a request whose prompt has been looked up."""
     config = w.config[0]
@@ -205,7 +205,7 @@ def _fill_without_request(w, view):
     fill_running(w, view)
 
 
-@inner
+@once
 def fill_migrate_view(w, view):
     """The view at a rescheduling tick; returns whether any move is legal."""
     if not fill_candidates(w, view):
@@ -215,7 +215,7 @@ def fill_migrate_view(w, view):
     return True
 
 
-@inner
+@once
 def fill_end_view(w, view):
     """The view when an episode is over, or cut off: the cluster as it stands, and nothing to decide."""
     fill_candidates(w, view)

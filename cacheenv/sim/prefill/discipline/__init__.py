@@ -9,7 +9,7 @@ requests of which a pull is under way are passed over by the batch. The first li
 
 from __future__ import annotations
 
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import once
 from cacheenv.sim.core.kinds import by_code
 from cacheenv.sim.prefill.discipline import fcfs, lpm
 
@@ -19,7 +19,7 @@ DISCIPLINES = {"fcfs": fcfs, "lpm": lpm}
 _order = by_code([kind.order for kind in DISCIPLINES.values()])
 
 
-@inner
+@once
 def order_queue(w, p):
     """Brings the queue into the order of its discipline."""
     _order(w.config[0].queue, w, p)

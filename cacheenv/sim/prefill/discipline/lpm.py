@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from cacheenv.sim.cache.pages import pages_of, reusable_pages
 from cacheenv.sim.cache.radix import forest_of, match
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.prefill.queue import list_queue, rank, sort_queue
 from cacheenv.sim.state.codes import NONE
 from cacheenv.sim.state.ids import tree_of
@@ -41,7 +41,7 @@ def order(w, p):
     sort_queue(w, p, count)
 
 
-@inner
+@once
 def _cold_one_before(w, block, probe, count):
     """Whether one of the first `count` requests is cold and has the same page at the probed place."""
     for earlier in range(count):

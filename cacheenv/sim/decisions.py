@@ -39,7 +39,7 @@ def expect_arrival(w):
         clear_timer(w, timer)
 
 
-@once
+@inner
 def open_arrival(w, view):
     """The next request arrives: fills the view for its route; False when it fits nowhere and needs no decision."""
     state = w.state[0]
@@ -138,7 +138,7 @@ def open_tick(w):
     expect_tick(w)
 
 
-@once
+@inner
 def next_move(w, view):
     """Fills the view for the open tick's next decision; False, and the tick is over, when no move is legal."""
     if fill_migrate_view(w, view):

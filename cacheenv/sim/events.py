@@ -38,7 +38,7 @@ from cacheenv.sim.state.codes import (
 from cacheenv.sim.state.ids import decode_of, flow_of_timer, prefill_of
 
 
-@once
+@inner
 def advance(w, view):
     """Processes events up to the next decision, filling the view for it."""
     state = w.state[0]
@@ -97,7 +97,7 @@ def _advance_clock(w, time_s):
     state.now_s = time_s
 
 
-@once
+@inner
 def _flow_event(w, index):
     """A flow's timer; a flow that is complete is acted on and released."""
     if not flow_event(w, index):

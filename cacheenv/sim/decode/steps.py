@@ -22,7 +22,7 @@ from cacheenv.sim.decode.run import add_stall, start_run
 from cacheenv.sim.requests import complete, leave_decode, start_decode
 
 
-@once
+@inner
 def step_boundary(w, d):
     """The steps that ended are booked, the finished and the migrating leave, others join, and the batch runs on."""
     book_steps(w, d)

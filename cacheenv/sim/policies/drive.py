@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numba
 
-from cacheenv.sim.core.jit import HOT_OPTIONS, direct, jit_signature, once
+from cacheenv.sim.core.jit import HOT_OPTIONS, direct, inner, jit_signature
 from cacheenv.sim.decisions import apply_move, apply_route
 from cacheenv.sim.events import advance
 from cacheenv.sim.policies.address import ADDRESSES_TYPE, STACKED_VIEW_TYPE
@@ -19,7 +19,7 @@ from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE, view_at
 STACKED_WORLD_TYPE = numba.typeof(allocate(Sizes()))
 
 
-@once
+@inner
 def advance_with_policies(w, view, policies, parts):
     """Runs on while the decisions belong to the given policies; returns the first other stop."""
     while True:

@@ -40,7 +40,7 @@ def _add_piece(w, index, p, tokens):
     return attention_work(w.instance[prefill_instance(w, p)], tokens, cached)
 
 
-@once
+@inner
 def start_batch(w, p):
     """Forms a batch and starts it: the chunked prompt goes on first, then waiting requests in their order."""
     row = w.prefill[p]
@@ -168,7 +168,7 @@ def _reverse_batch(w, p):
     row.batch_head = behind
 
 
-@once
+@inner
 def end_batch(w, p):
     """The running batch has ended."""
     row = w.prefill[p]

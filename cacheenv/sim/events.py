@@ -38,7 +38,7 @@ from cacheenv.sim.state.codes import (
 from cacheenv.sim.state.ids import decode_of, flow_of_timer, prefill_of
 
 
-@inner
+@once
 def advance(w, view):
     """Processes events up to the next decision, filling the view for it."""
     state = w.state[0]

@@ -62,7 +62,7 @@ def _send(w, index, kind, tokens):
     return np.int64(request.move_flow)
 
 
-@inner
+@once
 def start_migration(w, index, target):
     """Starts copying a running request to another decode instance; the caller has checked that it is legal."""
     request = w.request[index]
@@ -86,7 +86,7 @@ def copy_arrived(w, index):
     wake_at_boundary(w, w.request[index].decode_instance)
 
 
-@inner
+@once
 def leave_source(w, d):
     """A step boundary of the source: the copied request leaves, if the destination has room for what it has grown."""
     index = w.decode[d].outgoing
@@ -119,7 +119,7 @@ def delta_arrived(w, index):
     wake_at_boundary(w, np.int64(request.move_target))
 
 
-@inner
+@once
 def admit_arrived(w, d):
     """A step boundary of the destination: the migration that is complete joins the batch."""
     row = w.decode[d]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cacheenv.sim.core.jit import inner, once
+from cacheenv.sim.core.jit import once
 from cacheenv.sim.decode.batch import expect_tokens
 from cacheenv.sim.decode.run import wake_at_boundary
 from cacheenv.sim.requests import preempt, reach_decode
 from cacheenv.sim.state.codes import NONE
 
 
-@inner
+@once
 def enter_waiting(w, index):
     """The KV of a request has arrived: it waits for admission."""
     request = w.request[index]

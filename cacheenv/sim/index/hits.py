@@ -12,7 +12,7 @@ from cacheenv.sim.index.central import BITS
 from cacheenv.sim.state.ids import store_holder, tree_of_holder
 
 
-@inner
+@once
 def look_up(w, index):
     """Asks the index for a request's prompt: pages on every holder, and the best source to pull from.
 

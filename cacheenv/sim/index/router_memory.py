@@ -8,7 +8,7 @@ from __future__ import annotations
 from cacheenv.sim.cache.eviction import evict_run
 from cacheenv.sim.cache.pages import full_pages
 from cacheenv.sim.cache.radix import forest_of, free_pages, insert
-from cacheenv.sim.core.jit import inner, once
+from cacheenv.sim.core.jit import once
 from cacheenv.sim.index.central import BITS
 from cacheenv.sim.state.codes import NONE
 from cacheenv.sim.state.ids import memory_tree
@@ -22,7 +22,7 @@ def _is_remembered(w, block):
     return False
 
 
-@inner
+@once
 def remember(w, p, index):
     """The request's prompt is sent to prefill part `p`; the oldest tails beyond the limit are forgotten."""
     tree_index = memory_tree(w, p)
@@ -44,7 +44,7 @@ def remember(w, p, index):
             w.remembered[w.blocks[at], word] &= ~bit
 
 
-@inner
+@once
 def recall(w, index):
     """What the router remembers of a request's prompt: pages on every instance, the longest and its owner.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.network.links import hold_last_layer, new_flow, open_gate, start_flow, start_flow_at
 from cacheenv.sim.prefill.pages import release_pages
 from cacheenv.sim.prefill.wake import wake
@@ -22,7 +22,7 @@ def _new_handover(w, index):
     return flow
 
 
-@inner
+@once
 def announce_handover(w, index, batch_s):
     """The prompt's last batch, of `batch_s` seconds, starts: with overlap, layers are sent as they are computed."""
     if w.config[0].overlap and w.request[index].output_tokens > 1:
@@ -31,7 +31,7 @@ def announce_handover(w, index, batch_s):
         start_flow_at(w, flow, w.state[0].now_s + batch_s / w.config[0].layers)
 
 
-@inner
+@once
 def start_handover(w, index):
     """The prompt is computed: what is left to send may go."""
     if w.config[0].overlap:
@@ -40,7 +40,7 @@ def start_handover(w, index):
         start_flow(w, _new_handover(w, index))
 
 
-@inner
+@once
 def end_handover(w, index):
     """All KV has arrived: the prefill instance is done with the request."""
     w.request[index].handover_flow = NONE

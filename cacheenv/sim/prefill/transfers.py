@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cacheenv.sim.cache.pages import full_pages, reusable_pages
 from cacheenv.sim.cache.radix import forest_of, lock, match, obtainable_pages, peek, reserve_private, unlock
-from cacheenv.sim.core.jit import inner
+from cacheenv.sim.core.jit import once
 from cacheenv.sim.index.feed import add_pages, make_room
 from cacheenv.sim.network.links import new_flow, start_flow
 from cacheenv.sim.prefill.wake import wake
@@ -24,7 +24,7 @@ from cacheenv.sim.state.ids import (
 )
 
 
-@inner
+@once
 def start_pull(w, index, holder):
     """Fetches the prefix that `holder` has beyond the request's prefill instance.
 
@@ -59,7 +59,7 @@ def start_pull(w, index, holder):
     start_flow(w, index_of_flow)
 
 
-@inner
+@once
 def pull_arrived(w, flow_index):
     """A pulled prefix is complete: it enters the tree (the copy stays), and the request may be batched."""
     flow = w.flow[flow_index]
@@ -79,7 +79,7 @@ def pull_arrived(w, flow_index):
         wake(w, giver)
 
 
-@inner
+@once
 def write_through(w, index, node):
     """Copies the computed pages that the store lacks to it; the path to `node` stays locked meanwhile."""
     config = w.config[0]
@@ -103,7 +103,7 @@ def write_through(w, index, node):
     start_flow(w, index_of_flow)
 
 
-@inner
+@once
 def store_written(w, flow_index):
     """A write to the store is complete: the path enters its tree as far as it fits."""
     flow = w.flow[flow_index]

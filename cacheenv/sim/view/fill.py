@@ -152,7 +152,7 @@ def _fill_cluster(w, view):
     cluster.requests_in_system = w.state[0].in_system
 
 
-@inner
+@once
 def fill_route_view(w, view, index):
     """The view at the arrival of a request whose prompt has been looked up."""
     config = w.config[0]
@@ -205,7 +205,7 @@ def _fill_without_request(w, view):
     fill_running(w, view)
 
 
-@inner
+@once
 def fill_migrate_view(w, view):
     """The view at a rescheduling tick; returns whether any move is legal."""
     if not fill_candidates(w, view):
@@ -215,7 +215,7 @@ def fill_migrate_view(w, view):
     return True
 
 
-@inner
+@once
 def fill_end_view(w, view):
     """The view when an episode is over, or cut off: the cluster as it stands, and nothing to decide."""
     fill_candidates(w, view)

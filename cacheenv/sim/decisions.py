@@ -93,7 +93,6 @@ def apply_route(w, view, action):
     if action == reject_number(config.num_prefill, config.num_decode):
         reject(w, index)
         return legal
-    state.routed += 1
     p, d, pull = route_parts(action, config.num_decode)
     hit_pages = w.lookup[0].best_pages if pull else w.hit[p].pages
     assign_decode(w, index, d)

@@ -336,12 +336,11 @@ def oldest_leaf(forest, tree_index):
 def trim(forest, index, wanted):
     """Takes up to `wanted` pages off the end of an unlocked leaf, and the leaf with its last page; returns how many.
 
-    The pages that went are `blocks[run_start : run_start + run_pages]` of the tree's row.
+    The pages that went are `blocks[run_start : run_start + taken]`, with `run_start` of the tree's row.
     """
     node = forest.node
     row = forest.tree[node[index].tree]
     taken = min(wanted, node[index].length)
-    row.run_pages = taken
     row.run_start = node[index].start + node[index].length - taken
     row.pages -= taken
     if taken < node[index].length:

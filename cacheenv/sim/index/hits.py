@@ -41,7 +41,7 @@ def look_up(w, index):
         depth += 1
     for word in range(words):
         _record(w, word, w.holder_mask[word], depth)
-    _choose_source(w, index)
+    _choose_source(w)
 
 
 @inner
@@ -58,7 +58,7 @@ def _record(w, word, bits, depth):
 
 
 @once
-def _choose_source(w, index):
+def _choose_source(w):
     config = w.config[0]
     best, holder = 0, -1
     if config.peer_pulls:
@@ -69,7 +69,6 @@ def _choose_source(w, index):
     if config.store_enabled and w.hit[store].pages >= best and w.hit[store].pages > 0:
         best, holder = w.hit[store].pages, store
     lookup = w.lookup[0]
-    lookup.request = index
     lookup.best_pages = best
     lookup.best_holder = holder
 

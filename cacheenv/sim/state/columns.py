@@ -99,7 +99,7 @@ STATE = columns(
     i8 next_arrival                      # rows before it have arrived
     i8 deciding=-1                       # request whose route is being decided
     i8 tick_open tick_number             # a tick's decisions repeat until `stay`
-    i8 routed decisions invalid
+    i8 decisions invalid
     [requests]
     i8 unfinished in_system counted_in_system
     i8 met violated rejected             # reward counters
@@ -258,7 +258,7 @@ TREE = columns(
     i8 holder=-1                         # its bit in the index, -1 for none
     [cache.radix]
     i8 pages private_pages locked_pages
-    i8 run_start run_pages               # what the last eviction took: offset in `blocks`, and how much
+    i8 run_start                         # offset in `blocks` of what the last eviction took
     i8 root oldest newest nodes
     """
 )
@@ -276,7 +276,6 @@ NODE = columns(
 LOOKUP = columns(
     """
     [index.hits]
-    i8 request=-1                        # whose prompt was looked up
     i8 best_pages best_holder=-1         # the longest hit that may be pulled, and where it is
     [index.router_memory]
     i8 memory_pages memory_instance=-1   # the longest remembered prefix, and who owns it

@@ -3,7 +3,7 @@
 A kind has `evict(forest, tree_index, wanted)`: takes pages off one unlocked leaf with
 :func:`cacheenv.sim.cache.radix.trim` and returns how many, which may be more than `wanted`, and 0 where nothing may be
 evicted. It is called again until at least as many have gone as are needed. :func:`cacheenv.sim.cache.radix.oldest_leaf`
-is the least recently used leaf. What went stands in the tree's `run_start` and `run_pages`. The first line of a kind's
+is the least recently used leaf. What went begins at the tree's `run_start`. The first line of a kind's
 docstring is its line in `docs/simulator.md`.
 """
 

@@ -24,8 +24,14 @@ DEFAULT_ROUTERS = (
 )
 
 
-def add_shared_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
-    """Declares scenarios, policies, overrides, seeds, jobs and output."""
+def add_shared_arguments(parser: argparse.ArgumentParser, seeds: int | None, seeds_text: str | None = None) -> None:
+    """Declares scenarios, policies, overrides, seeds, jobs and output.
+
+    Args:
+        parser: Of the command.
+        seeds: How many where none are asked for; None: the command decides.
+        seeds_text: What the help says of that.
+    """
     parser.add_argument("--policies", metavar="A,B", help="names, e.g. random,mooncake,mooncake+star,agent:PATH")
     parser.add_argument(
         "--scenario",
@@ -36,7 +42,9 @@ def add_shared_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
     parser.add_argument("--trace", metavar="FILE", help="play a trace in Mooncake's JSONL format (.gz too)")
     parser.add_argument("--config", metavar="FILE", help="scenario YAML; with --trace the cluster for the trace")
     add_set_argument(parser)
-    parser.add_argument("--seeds", metavar="N", type=positive, default=seeds, help=f"seeds 0..N-1 ({seeds})")
+    parser.add_argument(
+        "--seeds", metavar="N", type=positive, default=seeds, help=f"seeds 0..N-1 ({seeds_text or seeds})"
+    )
     parser.add_argument(
         "--jobs", metavar="N", type=positive, default=1, help="processes (1); results do not depend on it"
     )

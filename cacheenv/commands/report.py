@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cacheenv.commands.text import align, mean_and_spread
+from cacheenv.commands.intervals import paired_difference
+from cacheenv.commands.text import align, decimals, mean_and_spread
 from cacheenv.run.metrics import METRICS
 
 #: Columns of the table: metric, title, unit, factor. Those of the second list are shown where any value is not zero.
@@ -30,12 +31,15 @@ OCCASIONAL_COLUMNS = [
 ]
 
 
-def bench_table(rows: Sequence[Mapping[str, Any]], notes: Mapping[str, Mapping[str, Any]]) -> str:
+def bench_table(
+    rows: Sequence[Mapping[str, Any]], notes: Mapping[str, Mapping[str, Any]], reference: str | None = None
+) -> str:
     """The table of one scenario.
 
     Args:
         rows: Results of one scenario, any seeds.
         notes: For policies whose system needs them: the changes applied to the scenario.
+        reference: The policy that the others are compared with, seed by seed; None for no such column.
     """
     policies = list(dict.fromkeys(row["policy"] for row in rows))
     columns = COLUMNS + [column for column in OCCASIONAL_COLUMNS if any(row.get(column[0]) for row in rows)]
@@ -46,7 +50,13 @@ def bench_table(rows: Sequence[Mapping[str, Any]], notes: Mapping[str, Mapping[s
         lines.append(
             [policy + mark, *(mean_and_spread([row[name] for row in own], factor) for name, _, _, factor in columns)]
         )
-    text = align(["policy", *(f"{title}\n[{unit}]" for _, title, unit, _ in columns)], lines)
+    header = ["policy", *(f"{title}\n[{unit}]" for _, title, unit, _ in columns)]
+    if reference in policies and len(policies) > 1:
+        place = 1 + [name for name, *_ in columns].index("slo_attainment") + 1
+        header.insert(place, f"vs {reference}\n[points]")
+        for line, policy in zip(lines, policies, strict=True):
+            line.insert(place, _attainment_against(rows, policy, reference))
+    text = align(header, lines)
     footnotes = [
         f"* {policy} ran with {', '.join(f'{key}={value}' for key, value in changes.items())}"
         for policy, changes in notes.items()
@@ -55,6 +65,20 @@ def bench_table(rows: Sequence[Mapping[str, Any]], notes: Mapping[str, Mapping[s
     if footnotes:
         footnotes.append("  (engine features that the system needs; --common-cluster runs all without)")
     return "\n".join([text, *footnotes])
+
+
+def _attainment_against(rows: Sequence[Mapping[str, Any]], policy: str, reference: str) -> str:
+    """SLO attainment less the reference's on the same seeds, percentage points, with its 95 % interval."""
+    by_policy = [
+        {row["seed"]: row["slo_attainment"] for row in rows if row["policy"] == name} for name in (policy, reference)
+    ]
+    first, second = by_policy
+    pairs = [(first[seed], second[seed]) for seed in first if seed in second]
+    pairs = [pair for pair in pairs if None not in pair]
+    if policy == reference or len(pairs) < 2:
+        return "-"
+    mean, half_width = (100.0 * value for value in paired_difference(*zip(*pairs, strict=True)))
+    return f"{mean:+.{max(decimals(mean), 1)}f} ± {half_width:.1f}"
 
 
 def bench_title(scenario: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:

@@ -9,7 +9,7 @@ import yaml
 from cli_tools import BENCH, TRACE_LINES, ok, refused
 
 from cacheenv.cli import main
-from cacheenv.commands import arguments, identity
+from cacheenv.commands import arguments, execute, identity
 from cacheenv.commands.goodput import Search, natural_rate
 from cacheenv.run.metrics import METRICS
 from cacheenv.scenario import load_scenario
@@ -25,6 +25,24 @@ def test_bench_prints_a_table_with_units_and_seeds(fake, capsys):
     assert "11.0 ± 7.1" in out  # random: 6 and 16
     assert "nan" not in out
     assert len(fake.tasks) == 4
+
+
+def test_policies_are_compared_seed_by_seed_with_the_scenario_s_router(fake, capsys, monkeypatch):
+    # attainment .9, .7 against .8, .4: differences 10 and 30 points; mean 20, t(1, .975) = 12.706 x 10 = 127.1
+    shares = {("random", 0): 0.9, ("random", 1): 0.7, ("mooncake", 0): 0.8, ("mooncake", 1): 0.4}
+    plain = execute.simulate_summary
+    attainment = lambda task: {**plain(task), "slo_attainment": shares[task.policy, task.seed]}  # noqa: E731
+    monkeypatch.setattr(execute, "simulate_summary", attainment)
+    out = ok(capsys, "bench", "--policies", "random,mooncake", "--seeds", 2).out
+    assert "vs mooncake" in out
+    assert "+20.0 ± 127.1" in out
+
+
+def test_default_seeds_are_thirty_for_generators_and_three_for_a_trace(fake, capsys, trace):
+    ok(capsys, "bench", "--policies", "random")
+    assert [task.seed for task in fake.tasks] == list(range(30))
+    ok(capsys, "bench", "--policies", "random", "--trace", trace)
+    assert len(fake.tasks) == 33
 
 
 def test_bench_writes_all_files(fake, capsys, tmp_path):

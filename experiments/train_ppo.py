@@ -23,6 +23,7 @@ import numpy as np
 from cacheenv import load_scenario, simulate
 from cacheenv.errors import InputError
 from cacheenv.scenario import Scenario
+from cacheenv.scenario.objectives import objectives_text
 from cacheenv_agents.config import load_config
 from cacheenv_agents.run_folder import CONFIG, SCENARIO, RunFolder
 from cacheenv_agents.train import train
@@ -148,9 +149,13 @@ def main() -> int:
     write_csv(curve, arguments.out / f"{name}_curve.csv")
     write_csv(table, arguments.out / f"{name}_table.csv")
     load = f"{scenario.name} at {scenario.workload.rate_rps:g} requests/s"
+    goals = objectives_text(scenario.to_dict()["slo"])
     trained = f"{outcome.timesteps / 1e6:.1f} million decisions in {outcome.wall_s / 60:.1f} min"
-    plot_curve(curve, table, f"{name} on {load}: {trained}", arguments.out / f"{name}_curve.png")
-    plot_table(table, f"{name} on {load}, {SEEDS} evaluation seeds (± std)", arguments.out / f"{name}_table.png")
+    plot_curve(curve, table, f"{name} on {load}: {trained}\n{goals}", arguments.out / f"{name}_curve.png")
+    plot_table(
+        table, f"{name} on {load}, {SEEDS} evaluation seeds (± std)\n{goals}", arguments.out / f"{name}_table.png"
+    )
+    print(goals)
     for row in table:
         print(f"{row['policy']:>22}: {row['goodput_rps']:.2f} ± {row['goodput_rps_std']:.2f} requests/s")
     beaten = all(table[0]["goodput_rps"] > row["goodput_rps"] for row in table if row["policy"] in RIVALS)

@@ -2,7 +2,8 @@
 
 The sustainable rate is the highest rate at which at least `--target` of the requests (mean over seeds) meet all SLOs.
 The search brackets it by doubling or halving from the scenario's rate, then bisects until the bracket is narrower than
-`--tolerance`; it takes attainment to fall with the rate, which holds up to the noise of the seeds.
+`--tolerance`; it takes attainment to fall with the rate, which holds up to the noise of the seeds. Where no rate
+passes, or none fails, within `SEARCH_FACTOR` of the first one, the row says so in `reason`.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ from cacheenv.files.progress import Progress
 from cacheenv.files.versions import versions
 from cacheenv.files.yaml_text import dump_yaml
 from cacheenv.scenario import TRACE_KIND, Scenario
+from cacheenv.scenario.objectives import objectives_text
 
 help = "sustainable rate of each policy: highest rate at which enough requests meet their SLOs"
 #: The bracket is searched within this factor of the scenario's rate.
 SEARCH_FACTOR = 64.0
-COLUMNS = ("scenario", "policy", "sustainable_rps", "attainment", "target", "bracket_high_rps", "seeds", "simulations")
+COLUMNS = (
+    "scenario", "policy", "sustainable_rps", "attainment", "target", "bracket_high_rps", "seeds", "simulations",
+    "reason",
+)  # fmt: skip
 
 
 @dataclass
@@ -43,6 +48,7 @@ class Search:
         low_rps: Highest rate known to be good, 0 if none.
         high_rps: Lowest rate known to be bad, infinite if none.
         attainment: Attainment at `low_rps`.
+        failed: Attainment at `high_rps`.
         rates: Rates tried.
     """
 
@@ -53,6 +59,7 @@ class Search:
     low_rps: float = 0.0
     high_rps: float = float("inf")
     attainment: float | None = None
+    failed: float | None = None
     rates: int = 0
 
     def next_rate(self) -> float | None:
@@ -73,7 +80,15 @@ class Search:
         if attainment >= self.target:
             self.low_rps, self.attainment = rate_rps, attainment
         else:
-            self.high_rps = rate_rps
+            self.high_rps, self.failed = rate_rps, attainment
+
+    def reason(self) -> str | None:
+        """Why there is no sustainable rate, or none that fails above it; None where the answer is between two rates."""
+        if self.failed is not None and self.low_rps == 0:
+            return f"no rate can pass: {100 * self.failed:.2f} % at the lowest ({self.high_rps:.4g} req/s)"
+        if self.attainment is not None and self.high_rps == float("inf"):
+            return f"no rate fails: {100 * self.attainment:.2f} % at the highest ({self.low_rps:.4g} req/s)"
+        return None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -170,12 +185,13 @@ def _row(search: Search, seeds: int) -> dict[str, Any]:
     return {
         "scenario": search.entry.base.name,
         "policy": search.entry.policy,
-        "sustainable_rps": search.low_rps,
+        "sustainable_rps": search.low_rps or None,
         "attainment": search.attainment,
         "target": search.target,
         "bracket_high_rps": search.high_rps,
         "seeds": seeds,
         "simulations": search.rates * seeds,
+        "reason": search.reason(),
     }
 
 
@@ -185,6 +201,7 @@ def _show(
     seeds = f"{arguments.seeds} seed{'s' if arguments.seeds > 1 else ''}"
     for name in dict.fromkeys(entry.base.name for entry in entries):
         print(f"{name}: highest rate at which {100 * arguments.target:g} % of requests meet their SLOs, {seeds}")
+        print(next(objectives_text(entry.base.to_dict()["slo"]) for entry in entries if entry.base.name == name))
         own = [row for row in rows if row["scenario"] == name]
         notes = {entry.policy: entry.changes for entry in entries if entry.base.name == name and entry.changes}
         lines = [
@@ -199,6 +216,9 @@ def _show(
         ]
         header = ["policy", "sustainable [req/s]", "SLO met there [%]", "fails at [req/s]", "simulations"]
         print(align(header, lines))
+        for row in own:
+            if row["reason"]:
+                print(f"{row['policy']}: {row['reason']}")
         for policy, changes in notes.items():
             print(f"* {policy} ran with {', '.join(f'{key}={value}' for key, value in changes.items())}")
         print()

@@ -8,6 +8,7 @@ from typing import Any
 from cacheenv.commands.intervals import paired_difference
 from cacheenv.commands.text import align, decimals, mean_and_spread
 from cacheenv.run.metrics import METRICS
+from cacheenv.scenario.objectives import objectives_text
 
 #: Columns of the table: metric, title, unit, factor. Those of the second list are shown where any value is not zero.
 COLUMNS = [
@@ -82,13 +83,13 @@ def _attainment_against(rows: Sequence[Mapping[str, Any]], policy: str, referenc
 
 
 def bench_title(scenario: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line above the table: scenario, size, seeds."""
+    """Two lines above the table: scenario, size, seeds; the objectives."""
     cluster, seeds = scenario["cluster"], len({row["seed"] for row in rows})
     size = f"{cluster['prefill']['count']}P+{cluster['decode']['count']}D"
     counted = max((row["requests"] for row in rows), default=0)
     spread = "mean ± standard deviation over" if seeds > 1 else ""
     seeds_text = f"{spread} {seeds} seed{'s' if seeds > 1 else ''}".strip()
-    return f"{scenario['name']}: {size}, {counted} requests a run, {seeds_text}"
+    return f"{scenario['name']}: {size}, {counted} requests a run, {seeds_text}\n{objectives_text(scenario['slo'])}"
 
 
 def public_row(row: Mapping[str, Any]) -> dict[str, Any]:

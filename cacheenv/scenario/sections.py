@@ -137,11 +137,11 @@ class PredictionConfig:
 
 @dataclass(frozen=True)
 class SloConfig:
-    """Objectives of each request; null = not checked."""
+    """Objectives of each request: what a scenario does not name is not checked."""
 
-    ttft_s: float | None = number(30.0, "time to the first token, s", above=0, optional=True)
+    ttft_s: float | None = number(None, "time to the first token, s", above=0, optional=True)
     tpot_s: float | None = number(None, "mean gap between tokens, s", above=0, optional=True)
-    tbt_tail_s: float | None = number(0.1, "mean of the worst tenth of the gaps, s", above=0, optional=True)
+    tbt_tail_s: float | None = number(None, "mean of the worst tenth of the gaps, s", above=0, optional=True)
     e2e_s: float | None = number(None, "time to the last token, s", above=0, optional=True)
 
 

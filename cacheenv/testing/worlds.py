@@ -27,6 +27,8 @@ SMALL = {
     "cluster.network.link": "rdma_1x200g",
     "cluster.network.layers": 28,
     "reschedule.period_s": 0.5,
+    "slo.ttft_s": 30.0,
+    "slo.tbt_tail_s": 0.1,
     "horizon_s": 120.0,
 }
 

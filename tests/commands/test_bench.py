@@ -20,6 +20,7 @@ from cacheenv.scenario import load_scenario
 def test_bench_prints_a_table_with_units_and_seeds(fake, capsys):
     out = ok(capsys, *BENCH).out
     assert "mean ± standard deviation over 2 seeds" in out
+    assert "objectives: TTFT <= 10 s, TBT tail <= 0.2 s\n" in out
     for word in ("random", "round_robin", "TTFT mean", "[s]", "[ms]", "[% tokens]", "[req/s]"):
         assert word in out
     assert "11.0 ± 7.1" in out  # random: 6 and 16
@@ -271,8 +272,21 @@ def test_goodput_resumes(fake, capsys, tmp_path):
 def test_goodput_at_the_ends_of_the_search(fake, capsys):
     fake.capacity_rps = {"random": 0.0, "round_robin": 1e9}
     rows = json.loads(ok(capsys, "goodput", "--policies", "random,round_robin", "--json").out)["results"]
-    assert (rows[0]["sustainable_rps"], rows[0]["attainment"]) == (0.0, None)
+    assert (rows[0]["sustainable_rps"], rows[0]["attainment"]) == (None, None)
+    assert rows[0]["reason"] == "no rate can pass: 50.00 % at the lowest (0.07812 req/s)"  # 5 / 64, halved from 5
     assert rows[1]["bracket_high_rps"] is None
+    assert rows[1]["reason"] == "no rate fails: 100.00 % at the highest (320 req/s)"
+
+
+def test_goodput_says_why_there_is_no_rate_and_for_which_objectives(fake, capsys, tmp_path):
+    fake.capacity_rps = {"random": 0.0}
+    command = ["goodput", "--policies", "random,round_robin", "--out", tmp_path, "--set", "slo.e2e_s=60"]
+    out = ok(capsys, *command).out
+    assert "objectives: TTFT <= 10 s, TBT tail <= 0.2 s, E2E <= 60 s" in out
+    assert "random: no rate can pass: 50.00 % at the lowest" in out and "round_robin: no rate" not in out
+    rows = list(csv.DictReader((tmp_path / "goodput.csv").read_text().splitlines()))
+    assert rows[0]["sustainable_rps"] == "" and rows[0]["reason"].startswith("no rate can pass")
+    assert float(rows[1]["sustainable_rps"]) > 0 and rows[1]["reason"] == ""
 
 
 def test_search_asks_for_no_rate_twice():

@@ -94,6 +94,7 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "warmup_requests": scenario.warmup_requests,
         "allow_reject": scenario.admission.allow_reject,
         "batch_margin": pool_margin(scenario),
+        "protect_queued": cluster.prefill.protect_queued,
         "queue": code_of(DISCIPLINES, cluster.prefill.queue),
         "lpm_fallback": cluster.prefill.lpm_fallback,
         "lpm_check_tokens": cluster.prefill.lpm_check_tokens,

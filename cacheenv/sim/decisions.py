@@ -17,6 +17,7 @@ from cacheenv.sim.core.timers import clear_timer, is_armed, set_timer
 from cacheenv.sim.decode.migration import start_migration
 from cacheenv.sim.index.hits import available_pages, look_up
 from cacheenv.sim.index.router_memory import recall, remember
+from cacheenv.sim.prefill.pages import hold_match
 from cacheenv.sim.prefill.queue import enqueue
 from cacheenv.sim.prefill.transfers import start_pull
 from cacheenv.sim.prefill.wake import wake
@@ -102,6 +103,8 @@ def apply_route(w, view, action):
     if pull:
         start_pull(w, index, w.lookup[0].best_holder)
     enqueue(w, index)
+    if config.protect_queued and not w.request[index].pulling:
+        hold_match(w, index)
     wake(w, p)
     return legal
 

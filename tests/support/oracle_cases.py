@@ -85,7 +85,16 @@ def build_case(source: Source, limits: Limits) -> Case:
     if focus == DECODE or source.chance(2):
         everything = cluster.num_decode * cluster.candidates * cluster.num_decode
         moves = tuple(source.integer(0, everything) for _ in range(source.integer(1, 4 * len(requests))))
-    return Case(cluster, requests, routes, moves, not source.chance(3), source.integer(0, 1000))
+    case = Case(cluster, requests, routes, moves, not source.chance(3), source.integer(0, 1000))
+    return with_held_prefixes(source, case)
+
+
+# What was added later is drawn last, one function each, so that the cases from before keep their shape.
+
+
+def with_held_prefixes(source: Source, case: Case) -> Case:
+    """Whether waiting requests hold what they match."""
+    return replace(case, cluster=replace(case.cluster, protect_queued=source.chance(2)))
 
 
 def focused(

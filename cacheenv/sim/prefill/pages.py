@@ -1,20 +1,70 @@
 """What a request holds at its prefill instance: the locked path of its cached prefix, and pages for the rest.
 
-From its admission on a request's cached prefix is locked and the rest of its prompt has private pages; at the end of
-its prefill its full pages enter the tree, locked until the hand-over has ended. Invariant: a tree's private pages are
-those of its requests and of the pulls that are on their way to it.
+While it waits, a request holds the prefix that was pulled for it, and with `protect_queued` what it matched. From its
+admission on its cached prefix is locked and the rest of its prompt has private pages; at the end of its prefill its
+full pages enter the tree, locked until the hand-over has ended. Invariant: a tree's private pages are those of its
+requests and of the pulls that are on their way to it.
+
+What waiting requests hold could keep everybody from running: each needs room that the others hold. The others give way
+then (:func:`_make_way`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from cacheenv.sim.cache.pages import full_pages, pages_of
-from cacheenv.sim.cache.radix import forest_of, lock, reserve_private, unlock
-from cacheenv.sim.core.jit import once
+from cacheenv.sim.cache.pages import full_pages, pages_of, reusable_pages
+from cacheenv.sim.cache.radix import forest_of, lock, match, obtainable_pages, reserve_private, unlock
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.feed import add_pages, make_room
+from cacheenv.sim.prefill.queue import list_queue
 from cacheenv.sim.state.codes import NONE
 from cacheenv.sim.state.ids import tree_of
+
+
+@inner
+def hold_prefix(w, index, node):
+    """A waiting request holds the path to `node` of its instance's tree, and no longer what it held before."""
+    request = w.request[index]
+    lock(forest_of(w), tree_of(w, request.prefill_instance), node)
+    drop_prefix(w, index)
+    request.lock_node = node
+
+
+@inner
+def drop_prefix(w, index):
+    """A waiting request holds nothing any more."""
+    request = w.request[index]
+    if request.lock_node != NONE:
+        unlock(forest_of(w), tree_of(w, request.prefill_instance), np.int64(request.lock_node))
+        request.lock_node = NONE
+
+
+@once
+def hold_match(w, index):
+    """A request that was routed to its instance holds what it finds cached there (`protect_queued`)."""
+    tree = tree_of(w, w.request[index].prefill_instance)
+    _, node = match(forest_of(w), tree, w.workload[index].block_start, reusable_pages(w, index))
+    hold_prefix(w, index, node)
+
+
+@once
+def _make_way(w, index, p, need):
+    """Lets a request at the head of the queue run where only what others wait with is in its way.
+
+    If the instance computes nothing and hands nothing over, nobody else will make room: the other waiting requests give
+    up what they hold, the last of the queue first, until `need` pages can be had.
+    """
+    row = w.prefill[p]
+    if row.batch_size > 0 or row.inflight > row.queued:
+        return
+    forest, tree = forest_of(w), tree_of(w, p)
+    at = list_queue(w, p)
+    while at > 0 and obtainable_pages(forest, tree) < need:
+        at -= 1
+        other = np.int64(w.queue_order[at])
+        if other != index:
+            drop_prefix(w, other)
 
 
 @once
@@ -27,10 +77,13 @@ def hold_pages(w, index, p, cached, node):
     forest, tree = forest_of(w), tree_of(w, p)
     lock(forest, tree, node)
     need = pages_of(w, request.prompt_tokens) - cached
+    if obtainable_pages(forest, tree) < need:
+        _make_way(w, index, p, need)
     if not make_room(w, tree, need):
         unlock(forest, tree, node)
         return False
     reserve_private(forest, tree, need)
+    drop_prefix(w, index)
     request.private_pages = need
     request.lock_node = node
     return True

@@ -1,6 +1,6 @@
 """The queue of a prefill instance, a linked list of requests. Its order is a discipline's (`discipline/`).
 
-Waiting requests hold nothing: no pages, no locks.
+Waiting requests have no pages of their own; which cached ones they hold is in `pages.py`.
 """
 
 from __future__ import annotations

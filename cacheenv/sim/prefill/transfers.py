@@ -1,6 +1,7 @@
 """Prefixes that travel: pulls from other instances or the store, and the writes that fill the store.
 
 Both ends of a flow are locked while it runs, so neither the source nor the path that it continues is evicted under it.
+What has been pulled stays locked until the request that it was pulled for has used it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from cacheenv.sim.cache.radix import forest_of, lock, match, obtainable_pages, p
 from cacheenv.sim.core.jit import once
 from cacheenv.sim.index.feed import add_pages, make_room
 from cacheenv.sim.network.links import new_flow, start_flow
+from cacheenv.sim.prefill.pages import hold_prefix
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import count_pull
 from cacheenv.sim.state.codes import FLOW_PULL, FLOW_STORE_WRITE
@@ -61,14 +63,15 @@ def start_pull(w, index, holder):
 
 @once
 def pull_arrived(w, flow_index):
-    """A pulled prefix is complete: it enters the tree (the copy stays), and the request may be batched."""
+    """A pulled prefix is complete: it enters the tree (the copy stays), held by the request, which may be batched."""
     flow = w.flow[flow_index]
     index = flow.request
     p = w.request[index].prefill_instance
     forest, tree = forest_of(w), tree_of(w, p)
     reserve_private(forest, tree, -flow.reserved_pages)
     flow.reserved_pages = 0
-    add_pages(w, tree, w.workload[index].block_start, flow.path_pages)
+    _, node = add_pages(w, tree, w.workload[index].block_start, flow.path_pages)
+    hold_prefix(w, index, node)
     unlock(forest, tree, flow.sink_node)
     unlock(forest, flow.source_tree, flow.source_node)
     count_pull(w, index, flow.tokens)

@@ -83,6 +83,7 @@ CONFIG = columns(
     i8 needs_running                     # 1: list the running requests in the view at arrivals too
     i8 batch_margin                      # pool rows that one event may take
     i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens batch_tokens chunk_tokens max_batch_requests
+    i8 protect_queued                    # 0 or 1
     f8 prefill_kv_bytes decode_kv_bytes  # a token, kv_copies included
     f8 setup_s per_block_s index_delay_s response_overhead_s period_s stall_s join_stall_s swap_bytes_per_s
     f8 prediction_a0 prediction_tau prediction_s0 prediction_s_inf
@@ -151,7 +152,7 @@ REQUEST = columns(
     i8 computed_tokens piece_tokens      # of the prompt: so far, and in the running batch
     i4 batch_next=-1                     # the next one of the batch
     [prefill.pages]
-    i4 lock_node=-1 private_pages        # what it holds at its prefill instance
+    i4 lock_node=-1 private_pages        # what it holds at its prefill instance, waiting ones the node only
     [prefill.transfers]
     i4 pulling                           # a pull is under way
     [prefill.handover]

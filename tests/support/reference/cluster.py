@@ -35,6 +35,7 @@ class ReferenceCluster:
     min_prefill_s: float = 0.0
     n_tile: float = 0.0
     cache_tokens: int = 1_000_000
+    protect_queued: bool = False
     queue: str = "fcfs"  # fcfs | lpm
     lpm_fallback: int = 128
     lpm_check_tokens: int = 32

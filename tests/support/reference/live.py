@@ -36,6 +36,7 @@ class LiveRequest:
         self.arrived = False
         # prefill
         self.pulling = False
+        self.held: tuple[int, ...] = ()  # cached path that it holds while it waits
         self.hit_pages = 0
         self.present_tokens = 0  # hit and computed
         self.private_pages = 0

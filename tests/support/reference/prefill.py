@@ -44,6 +44,7 @@ class PrefillInstance:
         self.batch_s = 0.0
         self.batch_end_s = 0.0
         self.chunked: LiveRequest | None = None  # prompt of which a part is computed
+        self.running: list[LiveRequest] = []  # from their admission to the end of their hand-over
         self.start_pending = False
         self.busy_s = 0.0
         self.computed_tokens = 0
@@ -85,6 +86,8 @@ class PrefillInstance:
         keys: dict[int, float] = {}
         for live in self.queue:
             match = self.cache.match(live.blocks, live.matchable) * cluster.page_tokens
+            if cluster.protect_queued:
+                self.hold(live, live.blocks[: match // cluster.page_tokens])
             keys[live.index] = -match
             if match <= cluster.lpm_check_tokens and 0 <= check_page < len(live.blocks):
                 if live.blocks[check_page] in beginnings:
@@ -124,14 +127,33 @@ class PrefillInstance:
         path = live.blocks[:hit_pages]
         self.cache.lock(path)
         private_pages = len(live.blocks) - hit_pages
+        if batch_is_empty and not self.running:
+            # Nobody who runs will make room. From the end of the queue, the others give up what they hold.
+            for other in reversed(self.queue):
+                if private_pages <= self.cache.free() + self.cache.evictable():
+                    break
+                if other is not live:
+                    self.hold(other, ())
         if not self.cache.reserve(private_pages):
             self.cache.unlock(path)
             return None
+        self.hold(live, ())
+        self.running.append(live)
         live.hit_pages = hit_pages
         live.present_tokens = hit_pages * page
         live.private_pages = private_pages
         live.record.hit_tokens = hit_pages * page
         return Piece(live, tokens, live.present_tokens)
+
+    def hold(self, live: LiveRequest, path: tuple[int, ...]) -> None:
+        """A waiting request holds a cached path, in place of what it held before."""
+        self.cache.lock(path)
+        self.cache.unlock(live.held)
+        live.held = path
+
+    def hold_match(self, live: LiveRequest) -> None:
+        """The same with what it finds cached."""
+        self.hold(live, live.blocks[: self.cache.match(live.blocks, live.matchable)])
 
     def insert_prompt(self, live: LiveRequest) -> None:
         """Caches a computed prompt and holds it; what is left private is the partial last page."""
@@ -145,3 +167,4 @@ class PrefillInstance:
         self.cache.unlock(live.full_path)
         self.cache.release(live.private_pages)
         live.private_pages = 0
+        self.running.remove(live)

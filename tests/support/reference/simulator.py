@@ -151,6 +151,8 @@ class ReferenceSimulator:
         if cluster.memory_tokens > 0:
             self.memories[prefill].insert_what_fits(live.full_path)
         self.prefill[prefill].queue.append(live)
+        if cluster.protect_queued and not live.pulling:
+            self.prefill[prefill].hold_match(live)
         self.wake_prefill(prefill, now)
 
     def index_hit(self, live: LiveRequest, instance: int) -> int:

@@ -57,6 +57,7 @@ class Transfers:
 
         def end(now: float) -> None:
             here.insert(path, local_pages)
+            sim.prefill[prefill].hold(live, path)
             here.unlock(local_path)
             there.unlock(path)
             live.pulling = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 from cacheenv.sim.cache.pages import pages_of, reusable_pages
 from cacheenv.sim.cache.radix import forest_of, match
 from cacheenv.sim.core.jit import inner, once
+from cacheenv.sim.prefill.pages import hold_prefix
 from cacheenv.sim.prefill.queue import list_queue, rank, sort_queue
 from cacheenv.sim.state.codes import NONE
 from cacheenv.sim.state.ids import tree_of
@@ -32,7 +33,9 @@ def order(w, p):
     for at in range(count):
         index = w.queue_order[at]
         start = w.workload[index].block_start
-        pages, _ = match(forest, tree, start, reusable_pages(w, index))
+        pages, node = match(forest, tree, start, reusable_pages(w, index))
+        if config.protect_queued:
+            hold_prefix(w, index, node)
         low_match = pages * config.page_tokens <= config.lpm_check_tokens
         cold = low_match and 0 <= probe < pages_of(w, w.request[index].prompt_tokens)
         deferred = cold and _cold_one_before(w, w.blocks[start + probe], probe, at)

@@ -78,7 +78,9 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                 "response_overhead_s": cluster.response_overhead_s,
                 "prefill": {
                     "count": cluster.num_prefill,
-                    **_same(cluster, "cache_tokens protect_queued queue lpm_fallback lpm_check_tokens lpm_defer_tokens"),
+                    **_same(
+                        cluster, "cache_tokens protect_queued queue lpm_fallback lpm_check_tokens lpm_defer_tokens"
+                    ),
                     **_same(cluster, "batch_tokens chunk_tokens max_batch_requests"),
                 },
                 "decode": {

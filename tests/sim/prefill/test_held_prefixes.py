@@ -11,9 +11,9 @@ from tiny_cluster import Script, requests, run, tiny
 
 
 def test_a_pulled_prefix_is_there_when_its_request_runs():
-    # Instance 1 has room for 1,000. B (400) runs there from 1.0 to 1.4, D (300) waits from 1.05 on, C (601) from 1.1 on,
-    # with 600 tokens pulled: the cache is full. D needs 300 at 1.4. The oldest pages are those that were pulled, so 300
-    # of them would go, although C is the next one to run; B's, used last at 1.4, go instead.
+    # Instance 1 has room for 1,000. B (400) runs there from 1.0 to 1.4, D (300) waits from 1.05 on, C (601) from 1.1
+    # on, with 600 tokens pulled: the cache is full. D needs 300 at 1.4. The oldest pages are those that were pulled, so
+    # 300 of them would go, although C is the next one to run; B's, used last at 1.4, go instead.
     rows = [(0.0, range(600), 1), (1.0, 400, 1), (1.05, 300, 1), (1.1, range(601), 1)]
     script = Script([(0, 0), (1, 0), (1, 0), (1, 0, True)])
     done = run(tiny(prefill__count=2, prefill__cache_tokens=1000), requests(rows), script, watch=check_world)
@@ -51,14 +51,12 @@ def test_the_head_runs_when_all_room_is_held_by_waiting_requests():
 
 
 def test_the_head_waits_while_somebody_else_will_make_room():
-    # Room for 1,300. A prompt of 300 is computed from 2.0 to 2.3 and handed over until 3.3 (0.3 GB/s). The two that come
-    # at 2.1 hold the rest. The first waits until 3.3 and runs in the room of the handed-over prompt until 3.6; the
+    # Room for 1,300. A prompt of 300 is computed from 2.0 to 2.3 and handed over until 3.3 (0.3 GB/s). The two that
+    # come at 2.1 hold the rest. The first waits until 3.3 and runs in the room of the handed-over prompt until 3.6; the
     # second gave nothing up.
     rows = held_by_each_other(2.1)
     rows.insert(2, (2.0, 300, 2))
-    scenario = tiny(
-        prefill__cache_tokens=1300, prefill__protect_queued=True, network__nic_gbytes_per_s=0.3
-    )
+    scenario = tiny(prefill__cache_tokens=1300, prefill__protect_queued=True, network__nic_gbytes_per_s=0.3)
     done = run(scenario, requests(rows), Script(), watch=check_world)
     assert done.rows[2].transfer_end_s == pytest.approx(3.3)
     assert done.rows.hit_tokens.tolist() == [0, 0, 0, 500, 500]

@@ -15,7 +15,8 @@ import numpy as np
 
 from cacheenv.errors import InputError
 from cacheenv.sim.cache import radix
-from cacheenv.sim.cache.eviction import evict_run
+from cacheenv.sim.cache.eviction import EVICTIONS, evict_run, wanted_pages
+from cacheenv.sim.core.kinds import code_of
 from cacheenv.sim.state.allocate import child_table_size
 from cacheenv.sim.state.columns import NODE, STATE, TREE
 
@@ -47,7 +48,7 @@ class Lock:
 
 
 class RadixTree:
-    """A prefix cache with locks and least-recently-used eviction, counted in tokens.
+    """A prefix cache with locks and eviction, counted in tokens.
 
     It runs on the same compiled functions as the simulator's instances (`cacheenv.sim.cache.radix`). The semantics are
     those of SGLang's `RadixCache` (Zheng et al., "SGLang: Efficient Execution of Structured Language Model Programs",
@@ -57,9 +58,10 @@ class RadixTree:
       the most recently used. A lock counts along its path, and copies of the count stay right through splits.
     * Only whole pages are cached: of `n` tokens the first `floor(n / page_tokens) * page_tokens`. A page stands for its
       tokens, all tokens before it, and the namespace, so prompts of two namespaces never share anything.
-    * Eviction takes the least recently used unlocked leaf, so a parent never goes before its child. One refinement: a
-      leaf is trimmed page by page from its end, so that exactly what is asked for goes, tails before heads (as vLLM's
-      block pool frees a request's blocks in reverse order). Pages whose last lock is released become the most recent.
+    * Eviction takes an unlocked leaf, so a parent never goes before its child. SGLang takes the least recently used one
+      as a whole (`eviction="lru_node"`). By default there is one refinement: it is trimmed page by page from its end, so
+      that exactly what is asked for goes, tails before heads (as vLLM's block pool frees a request's blocks in reverse
+      order). Pages whose last lock is released become the most recent.
 
     After every operation `free_tokens + evictable_tokens + protected_tokens == capacity_tokens`.
 
@@ -69,12 +71,13 @@ class RadixTree:
     Args:
         capacity_tokens: Size of the cache; what does not fill a page is left out.
         page_tokens: Tokens of a page (1 = token level).
+        eviction: What goes first: a value of the scenarios' key `cluster.prefill.eviction`.
 
     Raises:
-        InputError: Unless both are whole numbers and at least one page fits.
+        InputError: Unless both numbers are whole, at least one page fits, and the kind of eviction is known.
     """
 
-    def __init__(self, capacity_tokens: int, page_tokens: int = 1) -> None:
+    def __init__(self, capacity_tokens: int, page_tokens: int = 1, eviction: str = "lru") -> None:
         self._page = _whole("page_tokens", page_tokens, 1)
         pages = _whole("capacity_tokens", capacity_tokens, 1) // self._page
         if not 1 <= pages <= MAX_PAGES:
@@ -82,9 +85,12 @@ class RadixTree:
                 f"RadixTree: capacity_tokens: expected at least one page of {self._page} tokens and at most "
                 f"{MAX_PAGES} pages, got {capacity_tokens}"
             )
+        if eviction not in EVICTIONS:
+            raise InputError(f"RadixTree: eviction: expected one of {', '.join(EVICTIONS)}, got {eviction!r}")
         self._state = STATE.start.copy()
         self._tree = TREE.start.copy()
         self._tree[_TREE].capacity_pages = pages
+        self._tree[_TREE].eviction = code_of(EVICTIONS, eviction)
         self._node = np.zeros(FIRST_NODES, NODE.dtype)
         self._table = np.full(child_table_size(FIRST_NODES), -1, np.int32)
         # Ids of the pages on all edges; an operation's prompt lies behind them at `_end`.
@@ -179,13 +185,14 @@ class RadixTree:
         pages = self._pages("insert", tokens, None, namespace)
         present, node = self._match(pages, namespace)
         missing = len(pages) - present
-        if missing == 0:
-            return 0
         forest = self._forest
+        if missing == 0:
+            radix.insert(forest, _TREE, self._end, len(pages))
+            return 0
         radix.lock(forest, _TREE, node)
         room = int(radix.obtainable_pages(forest, _TREE))
         if room >= missing:
-            self._evict(missing - int(radix.free_pages(forest, _TREE)))
+            self._evict(int(wanted_pages(forest, _TREE, missing)))
         radix.unlock(forest, _TREE, node)
         if room < missing:
             raise CacheFullError(
@@ -236,7 +243,7 @@ class RadixTree:
         radix.unlock(self._forest, _TREE, lock.node)
 
     def evict(self, tokens: int) -> int:
-        """Evicts at least `tokens` tokens, the least recently used first, as far as no lock protects them.
+        """Evicts at least `tokens` tokens, those that the kind of eviction names first, as far as no lock protects them.
 
         Args:
             tokens: Tokens that shall become free; whole pages go.
@@ -288,7 +295,7 @@ class RadixTree:
         return int(pages_matched), int(node)
 
     def _evict(self, pages: int) -> int:
-        """Evicts up to `pages` pages and forgets their ids."""
+        """Evicts pages until `pages` have gone, or no more may, and forgets their ids."""
         freed = 0
         while freed < pages:
             taken = int(evict_run(self._forest, _TREE, pages - freed))

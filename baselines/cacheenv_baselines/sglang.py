@@ -13,7 +13,8 @@ Parameters:
   balance_abs (requests): smallest difference of loads that counts as imbalance
   balance_rel (ratio): smallest ratio of loads that counts as imbalance
 Requires: router memory of the tree's size, 2^26 characters an instance (`sglang_struct`: 10,000), at 4 characters a
-token (OURS); the engine's queue in `lpm` order with its fall-back at 128 waiting requests.
+token (OURS); the engine's queue in `lpm` order with its fall-back at 128 waiting requests, and its eviction of whole
+leaves (`lru_node`).
 Deviations: the memory works in pages, not characters; it evicts at once, where the gateway lets a tree grow between
 sweeps (every 120 s or 30 s); it keeps least recently used prefixes, where the gateway refreshes a match only one time
 in eight; among equal remembered prefixes the memory names the instance (the gateway: the last tenant of the node); load
@@ -30,7 +31,11 @@ from cacheenv.policy import policy, route
 from cacheenv_baselines.rules import ANY_ROLE, cache_aware, power_of_two_decode
 
 CHARACTERS_PER_TOKEN = 4
-ENGINE = {"cluster.prefill.queue": "lpm", "cluster.prefill.lpm_fallback": 128}
+ENGINE = {
+    "cluster.prefill.queue": "lpm",
+    "cluster.prefill.lpm_fallback": 128,
+    "cluster.prefill.eviction": "lru_node",
+}
 
 
 @policy(

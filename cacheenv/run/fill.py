@@ -146,6 +146,7 @@ def _machines(spec: ClusterSpec, page_tokens: int, memory_tokens: int) -> dict[s
     instance["memory_tree"][:memories] = prefills + 1 + np.arange(memories)
     tree = _rows(TREE, prefills + 1 + memories)
     tree["holder"][: prefills + 1] = np.arange(prefills + 1)
+    tree["eviction"][prefills] = spec.store.eviction
     tree["capacity_pages"][prefills] = spec.store.capacity_tokens // page_tokens
     tree["capacity_pages"][prefills + 1 :] = memory_tokens // page_tokens
     nic["bytes_per_s"][-1] = spec.store.nic_bytes_per_s

@@ -74,10 +74,12 @@ class StoreSpec:
     Attributes:
         capacity_tokens: Capacity, tokens; 0 where there is no store.
         nic_bytes_per_s: Bandwidth of its NIC, each direction.
+        eviction: What goes when it is full: code of a kind of `cacheenv.sim.cache.eviction.EVICTIONS`.
     """
 
     capacity_tokens: int
     nic_bytes_per_s: float
+    eviction: int
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,11 @@ def resolve(scenario: Scenario, *, prefill: Preset | None = None, decode: Preset
             )
             for _ in range(cluster.decode.count)
         ),
-        store=StoreSpec(cluster.store.capacity_tokens, cluster.store.nic_gbytes_per_s * 1e9),
+        store=StoreSpec(
+            cluster.store.capacity_tokens,
+            cluster.store.nic_gbytes_per_s * 1e9,
+            code_of(EVICTIONS, cluster.store.eviction),
+        ),
         setup_s=link.setup_s if cluster.network.setup_s is None else cluster.network.setup_s,
         prefill_kv_bytes=prefill.moved_bytes_per_token,
         decode_kv_bytes=decode.moved_bytes_per_token,

@@ -90,6 +90,7 @@ class StoreConfig:
 
     capacity_tokens: int = integer(0, "capacity, tokens; 0 = no store", low=0)
     nic_gbytes_per_s: float = number(100.0, "bandwidth of the store's NIC, GB/s", above=0)
+    eviction: str = choice("lru", tuple(EVICTIONS), "what goes first when the store is full")
     write_through: bool = flag(True, "every computed prefix is written to the store")
 
 

@@ -86,7 +86,8 @@ def build_case(source: Source, limits: Limits) -> Case:
         everything = cluster.num_decode * cluster.candidates * cluster.num_decode
         moves = tuple(source.integer(0, everything) for _ in range(source.integer(1, 4 * len(requests))))
     case = Case(cluster, requests, routes, moves, not source.chance(3), source.integer(0, 1000))
-    return with_held_prefixes(source, case)
+    case = with_held_prefixes(source, case)
+    return with_evictions(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -95,6 +96,13 @@ def build_case(source: Source, limits: Limits) -> Case:
 def with_held_prefixes(source: Source, case: Case) -> Case:
     """Whether waiting requests hold what they match."""
     return replace(case, cluster=replace(case.cluster, protect_queued=source.chance(2)))
+
+
+def with_evictions(source: Source, case: Case) -> Case:
+    """What goes from full caches, and from a full store."""
+    kinds = ["lru", "lru_node", "lfu", "fifo", "length_aware", "watermark"]
+    cluster = replace(case.cluster, eviction=source.pick(kinds), store_eviction=source.pick(kinds))
+    return replace(case, cluster=cluster)
 
 
 def focused(

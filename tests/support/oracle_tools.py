@@ -79,7 +79,8 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                 "prefill": {
                     "count": cluster.num_prefill,
                     **_same(
-                        cluster, "cache_tokens protect_queued queue lpm_fallback lpm_check_tokens lpm_defer_tokens"
+                        cluster,
+                        "cache_tokens eviction protect_queued queue lpm_fallback lpm_check_tokens lpm_defer_tokens",
                     ),
                     **_same(cluster, "batch_tokens chunk_tokens max_batch_requests"),
                 },
@@ -96,6 +97,7 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                     "capacity_tokens": cluster.store_tokens,
                     "nic_gbytes_per_s": cluster.store_nic_bytes_per_s / 1e9,
                     "write_through": cluster.write_through,
+                    "eviction": cluster.store_eviction,
                 },
                 "index": {"delay_s": cluster.index_delay_s, "memory_tokens": cluster.memory_tokens},
             },

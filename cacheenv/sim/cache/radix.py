@@ -2,8 +2,9 @@
 
 An edge carries a run of page ids; ids are chained (an id names its page and all before it), so a child is found by the
 first id of its edge, in one hash table over all trees. Semantics follow SGLang's radix cache (match splits edges and
-refreshes recency, locks count along the path, only unlocked leaves are evicted) with one refinement: a leaf is trimmed
-page by page from its end, so that exactly what is needed goes and tails go before heads (as in vLLM's block pool).
+refreshes recency, locks count along the path, only unlocked leaves are evicted) with one refinement: a leaf can be
+trimmed page by page from its end, so that exactly what is needed goes and tails go before heads (as in vLLM's block
+pool).
 
 Recency is a list per tree from oldest to newest that holds the unlocked nodes. Paths are moved to its newest end from
 the leaf upwards, so a parent always stands behind its children and the oldest node is always a leaf. Which node goes
@@ -139,6 +140,8 @@ def _new_node(forest):
     node[index].used = 1
     node[index].locks = 0
     node[index].children = 0
+    node[index].hits = 0
+    node[index].depth = 0
     return index
 
 
@@ -186,6 +189,7 @@ def make_tree(forest, tree_index):
     row.oldest = -1
     row.newest = -1
     row.nodes = 0
+    row.leaves_made = 0
 
 
 @jit
@@ -200,6 +204,10 @@ def _split(forest, index, length):
     node[upper].length = length
     node[upper].locks = node[index].locks
     node[upper].children = 1
+    node[upper].hits = node[index].hits
+    node[upper].number = node[index].number
+    node[upper].depth = node[index].depth
+    node[index].depth += length
     forest.child_table[at] = upper
     node[index].parent = upper
     node[index].start += length
@@ -220,6 +228,21 @@ def touch(forest, tree_index, index):
             _unlink(forest, index)
             _append(forest, index)
         index = node[index].parent
+
+
+@jit
+def _count_use(forest, tree_index, index):
+    """Everything on the path from `index` to the root has been used once more."""
+    node, row = forest.node, forest.tree[tree_index]
+    while index != row.root:
+        node[index].hits += 1
+        index = node[index].parent
+
+
+@jit
+def end_depth(forest, index):
+    """Pages from the root to the end of a node."""
+    return forest.node[index].depth + forest.node[index].length
 
 
 @jit
@@ -286,6 +309,9 @@ def insert(forest, tree_index, start, count):
         node[leaf].parent = index
         node[leaf].start = start + present
         node[leaf].length = count - present
+        node[leaf].depth = end_depth(forest, index)
+        node[leaf].number = row.leaves_made
+        row.leaves_made += 1
         node[index].children += 1
         table_add(forest, leaf)
         row.nodes += 1
@@ -293,6 +319,7 @@ def insert(forest, tree_index, start, count):
         _append(forest, leaf)
         index = leaf
     touch(forest, tree_index, index)
+    _count_use(forest, tree_index, index)
     return present, index
 
 

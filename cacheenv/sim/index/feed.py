@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cacheenv.sim.cache.eviction import evict_run
-from cacheenv.sim.cache.radix import forest_of, free_pages, insert, obtainable_pages
+from cacheenv.sim.cache.eviction import evict_run, wanted_pages
+from cacheenv.sim.cache.radix import forest_of, insert, obtainable_pages
 from cacheenv.sim.core.jit import inner
 from cacheenv.sim.index.central import publish
 from cacheenv.sim.state.codes import REMOVED, STORED
@@ -11,16 +11,21 @@ from cacheenv.sim.state.codes import REMOVED, STORED
 
 @inner
 def make_room(w, tree_index, pages):
-    """Evicts until `pages` pages are free in the tree; False (and nothing evicted) when that cannot be."""
+    """Evicts until `pages` pages are free in the tree; False (and nothing evicted) when that cannot be.
+
+    More go where the tree's kind of eviction works in batches or in whole leaves.
+    """
     forest = forest_of(w)
     if obtainable_pages(forest, tree_index) < pages:
         return False
-    missing = pages - free_pages(forest, tree_index)
+    wanted = wanted_pages(forest, tree_index, pages)
     row = w.tree[tree_index]
-    while missing > 0:
-        taken = evict_run(forest, tree_index, missing)
+    while wanted > 0:
+        taken = evict_run(forest, tree_index, wanted)
+        if taken == 0:  # the rest of a batch is locked
+            return True
         publish(w, row.holder, row.run_start, taken, REMOVED)
-        missing -= taken
+        wanted -= taken
     return True
 
 

@@ -261,6 +261,7 @@ TREE = columns(
     i8 pages private_pages locked_pages
     i8 run_start                         # offset in `blocks` of what the last eviction took
     i8 root oldest newest nodes
+    i8 leaves_made                       # since the start
     """
 )
 
@@ -271,6 +272,9 @@ NODE = columns(
     i4 length tree parent locks children
     i4 older newer                       # recency list of unlocked nodes; free list
     i4 used
+    i4 hits                              # inserts of paths through it
+    i8 depth                             # pages of the path before its edge
+    i8 number                            # when it entered: leaves that had been made before
     """
 )
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from .eviction import next_victims, pages_to_evict
+
 
 @dataclass
 class Page:
-    """A cached page: when it was last touched, how many hold it, what stands before it."""
+    """A cached page: when it was last touched, how many hold it, what stands before it.
+
+    `uses` counts the inserts of paths with it, `inserted` numbers the insert that brought it. It begins an edge of the
+    compressed tree where an insert began to add pages, or where a look-up ended before it.
+    """
 
     touch: int
     locks: int
     depth: int
     parent: int | None
+    inserted: int
+    begins_edge: bool
+    uses: int = 0
 
 
 def ignore(block: int, stored: bool) -> None:
@@ -26,13 +35,15 @@ class PageCache:
     `listener(block, stored)` hears of every page that enters or leaves.
     """
 
-    def __init__(self, capacity: int, listener: Callable[[int, bool], None] = ignore) -> None:
+    def __init__(self, capacity: int, listener: Callable[[int, bool], None] = ignore, eviction: str = "lru") -> None:
         """An empty cache of `capacity` pages."""
         self.capacity = capacity
+        self.eviction = eviction
         self.listener = listener
         self.pages: dict[int, Page] = {}
         self.private = 0
         self.clock = 0
+        self.inserts = 0
 
     def free(self) -> int:
         """Pages that nobody uses."""
@@ -58,8 +69,15 @@ class PageCache:
     def match(self, blocks: Sequence[int], limit: int) -> int:
         """As `peek`, and touches the matched path."""
         count = self.peek(blocks, limit)
+        self.part(blocks[:count])
         self.touch(blocks[:count])
         return count
+
+    def part(self, path: Sequence[int]) -> None:
+        """A look-up ended behind a path: what follows begins an edge."""
+        for page in self.pages.values():
+            if path and page.parent == path[-1]:
+                page.begins_edge = True
 
     def lock(self, path: Sequence[int]) -> None:
         """Holds every page of a path."""
@@ -73,21 +91,25 @@ class PageCache:
             assert self.pages[block].locks >= 0, "unlocked more often than locked"
         self.touch([block for block in path if self.pages[block].locks == 0])
 
-    def evict_one(self) -> None:
-        """Removes the least recently touched page among the unlocked ones that no cached page stands on."""
-        parents = {page.parent for page in self.pages.values()}
-        leaves = [block for block, page in self.pages.items() if page.locks == 0 and block not in parents]
-        victim = min(leaves, key=lambda block: self.pages[block].touch)
-        assert sum(self.pages[block].touch == self.pages[victim].touch for block in leaves) == 1
-        del self.pages[victim]
-        self.listener(victim, False)
+    def evict(self) -> int:
+        """Removes what goes first.
+
+        Returns:
+            How many pages that were.
+        """
+        victims = next_victims(self)
+        for block in victims:
+            del self.pages[block]
+            self.listener(block, False)
+        return len(victims)
 
     def reserve(self, count: int) -> bool:
-        """Makes `count` pages private, evicting exactly as many as needed; changes nothing where they cannot fit."""
+        """Makes `count` pages private, evicting for them; changes nothing where they cannot fit."""
         if count > self.free() + self.evictable():
             return False
-        while self.free() < count:
-            self.evict_one()
+        wanted = pages_to_evict(self, count)
+        while wanted > 0 and self.evictable() > 0:
+            wanted -= self.evict()
         self.private += count
         return True
 
@@ -102,12 +124,16 @@ class PageCache:
         A private page becomes a cached one, or is freed where the cache has that page already.
         """
         self.release(len(path) - first_private)
+        present = self.peek(path, len(path))
+        self.part(path[:present])
+        self.inserts += 1
         for depth, block in enumerate(path):
             parent = path[depth - 1] if depth else None
             if block not in self.pages:
                 assert depth >= first_private, "a page of a locked path is gone"
-                self.pages[block] = Page(touch=0, locks=0, depth=depth, parent=parent)
+                self.pages[block] = Page(0, 0, depth, parent, self.inserts, depth == present)
                 self.listener(block, True)
+            self.pages[block].uses += 1
             assert self.pages[block].parent == parent, "a block id must name all tokens before it"
         self.touch(path)
         self.check()
@@ -115,15 +141,18 @@ class PageCache:
     def insert_what_fits(self, path: Sequence[int]) -> int:
         """Inserts a path that nobody has paid for: evicts what it can, drops the tail that does not fit.
 
+        Where nothing of it is added, it is looked up only.
+
         Returns:
             Pages of the path that are cached now.
         """
-        present = self.peek(path, len(path))
+        present = self.match(path, len(path))
         self.lock(path[:present])
         count = min(len(path) - present, self.free() + self.evictable())
         assert self.reserve(count)
         self.unlock(path[:present])
-        self.insert(path[: present + count], present)
+        if count > 0:
+            self.insert(path[: present + count], present)
         return present + count
 
     def check(self) -> None:

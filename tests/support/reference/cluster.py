@@ -35,6 +35,7 @@ class ReferenceCluster:
     min_prefill_s: float = 0.0
     n_tile: float = 0.0
     cache_tokens: int = 1_000_000
+    eviction: str = "lru"  # lru | lru_node | lfu | fifo | length_aware | watermark
     protect_queued: bool = False
     queue: str = "fcfs"  # fcfs | lpm
     lpm_fallback: int = 128
@@ -70,6 +71,7 @@ class ReferenceCluster:
     # store
     store_tokens: int = 0  # 0: no store
     store_nic_bytes_per_s: float = 1e9
+    store_eviction: str = "lru"
     write_through: bool = True
     # what the router knows
     index_delay_s: float = 0.0

@@ -50,9 +50,15 @@ class ReferenceSimulator:
         self.now = 0.0
         self.before_s = -1.0  # time of the event before
         # cache number i is prefill instance i, the last one is the store
+        holders = [(cluster.cache_pages(), cluster.eviction)] * cluster.num_prefill
+        holders.append((cluster.store_pages(), cluster.store_eviction))
         self.caches = [
-            PageCache(capacity, lambda block, stored, i=number: self._tell_index(i, block, stored))  # type: ignore[misc]
-            for number, capacity in enumerate([cluster.cache_pages()] * cluster.num_prefill + [cluster.store_pages()])
+            PageCache(
+                capacity,
+                lambda block, stored, i=number: self._tell_index(i, block, stored),  # type: ignore[misc]
+                eviction,
+            )
+            for number, (capacity, eviction) in enumerate(holders)
         ]
         memory_pages = cluster.memory_tokens // cluster.page_tokens
         self.memories = [PageCache(memory_pages) for _ in range(cluster.num_prefill)]

@@ -59,9 +59,9 @@ class RadixTree:
     * Only whole pages are cached: of `n` tokens the first `floor(n / page_tokens) * page_tokens`. A page stands for its
       tokens, all tokens before it, and the namespace, so prompts of two namespaces never share anything.
     * Eviction takes an unlocked leaf, so a parent never goes before its child. SGLang takes the least recently used one
-      as a whole (`eviction="lru_node"`). By default there is one refinement: it is trimmed page by page from its end, so
-      that exactly what is asked for goes, tails before heads (as vLLM's block pool frees a request's blocks in reverse
-      order). Pages whose last lock is released become the most recent.
+      as a whole (`eviction="lru_node"`). By default it is trimmed page by page from its end, so that exactly what is
+      asked for goes, tails before heads (as vLLM's block pool frees a request's blocks in reverse order). Pages whose
+      last lock is released become the most recent.
 
     After every operation `free_tokens + evictable_tokens + protected_tokens == capacity_tokens`.
 
@@ -243,7 +243,7 @@ class RadixTree:
         radix.unlock(self._forest, _TREE, lock.node)
 
     def evict(self, tokens: int) -> int:
-        """Evicts at least `tokens` tokens, those that the kind of eviction names first, as far as no lock protects them.
+        """Evicts at least `tokens` tokens, in the order of the kind of eviction, as far as no lock protects them.
 
         Args:
             tokens: Tokens that shall become free; whole pages go.

@@ -111,5 +111,6 @@ def test_requirements_on_the_cluster():
         assert make(name).requires == {
             "cluster.prefill.queue": "lpm",
             "cluster.prefill.lpm_fallback": 128,
+            "cluster.prefill.eviction": "lru_node",
             "cluster.index.memory_tokens": tokens,
         }

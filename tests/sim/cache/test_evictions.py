@@ -139,5 +139,5 @@ def test_locked_paths_stay_whatever_the_kind(eviction):
 
 
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(InputError, match="RadixTree: eviction: expected one of lru, .*, got 'mru'"):
+    with pytest.raises(InputError, match=r"RadixTree: eviction: expected one of lru, .*, got 'mru'"):
         RadixTree(10, eviction="mru")

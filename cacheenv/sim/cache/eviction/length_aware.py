@@ -14,7 +14,7 @@ from cacheenv.sim.core.jit import jit
 def evict(forest, tree_index, wanted):
     """Evicts up to `wanted` pages of one leaf; returns how many, 0 where nothing may be evicted.
 
-    The deepest leaf of the least used ones is cut back to where the next one of them ends, and one page beyond at least.
+    The deepest leaf of the least used ones is cut back to where the next one of them ends, by one page at least.
     """
     node = forest.node
     best, depth, next_depth = -1, 0, 0

@@ -14,6 +14,7 @@ from cacheenv.sim.index.central import BITS
 from cacheenv.sim.prefill.discipline import DISCIPLINES
 from cacheenv.sim.state.codes import (
     CANDIDATE_ORDERS,
+    INDEX_LEARNS,
     PREDICT_NOISY,
     PREDICT_NONE,
     PREDICT_ORACLE,
@@ -85,6 +86,7 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "peer_pulls": cluster.network.peer_pulls,
         "store_enabled": spec.store.capacity_tokens >= cluster.page_tokens,
         "write_through": cluster.store.write_through,
+        "index_learns": INDEX_LEARNS.index(cluster.index.learns),
         "memory_enabled": cluster.index.memory_tokens > 0,
         "candidates": scenario.reschedule.candidates,
         "candidate_order": CANDIDATE_ORDERS.index(scenario.reschedule.candidate_order),

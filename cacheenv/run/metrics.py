@@ -46,6 +46,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "hit_rate": ("fraction", "delivered hit tokens / prompt tokens, over requests admitted to a prefill batch"),
     "hit_rate_predicted": ("fraction", "the same for the hit that the index promised on the chosen instance"),
     "hit_rate_available": ("fraction", "the same for the longest hit that was anywhere in the cluster at arrival"),
+    "hit_rate_missed": ("fraction", "the same for what was promised and not delivered, request by request"),
     "load_imbalance_prefill": ("ratio", "max / mean of the busy time of the prefill instances"),
     "load_cv_prefill": ("ratio", "standard deviation / mean of the busy time of the prefill instances"),
     "load_imbalance_decode": ("ratio", "max / mean of the busy time of the decode instances"),
@@ -107,6 +108,9 @@ def summarize(
     prompt_tokens = int(admitted["prompt_tokens"].sum())
     for name in ("", "_predicted", "_available"):
         summary[f"hit_rate{name}"] = _ratio(int(admitted[f"hit{name}_tokens"].sum()), prompt_tokens)
+    promised = admitted["hit_predicted_tokens"].astype(np.int64)
+    missed = int(np.maximum(promised - admitted["hit_tokens"], 0).sum())
+    summary["hit_rate_missed"] = _ratio(missed, prompt_tokens)
     for role, kind in (("prefill", KIND_PREFILL), ("decode", KIND_DECODE)):
         busy_s = np.asarray(instances["busy_s"][instances["kind"] == kind], np.float64)
         mean_s = float(busy_s.mean()) if len(busy_s) else math.nan

@@ -13,7 +13,7 @@ from cacheenv.scenario.schema import choice, flag, integer, mapping, number, sec
 from cacheenv.sim.cache.eviction import EVICTIONS
 from cacheenv.sim.decode.preemption import PREEMPTIONS
 from cacheenv.sim.prefill.discipline import DISCIPLINES
-from cacheenv.sim.state.codes import CANDIDATE_ORDERS
+from cacheenv.sim.state.codes import CANDIDATE_ORDERS, INDEX_LEARNS
 from cacheenv.workload import GENERATORS
 
 #: The workload that is read from a file; every other kind is a generator.
@@ -99,6 +99,9 @@ class IndexConfig:
     """What the router believes about the caches."""
 
     delay_s: float = number(0.0, "age of the events when they arrive, s; 0 = exact", low=0)
+    learns: str = choice(
+        "stored", INDEX_LEARNS, "when a prompt counts as cached: when its pages are stored, or when it is routed there"
+    )
     memory_tokens: int = integer(0, "router's memory of what it sent, tokens a prefill instance; 0 = off", low=0)
 
 

@@ -11,10 +11,11 @@ from cacheenv.sim.actions import (
     route_parts,
     stay_number,
 )
-from cacheenv.sim.cache.pages import pages_of
+from cacheenv.sim.cache.pages import full_pages, pages_of
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import clear_timer, is_armed, set_timer
 from cacheenv.sim.decode.migration import start_migration
+from cacheenv.sim.index.central import expect_stored
 from cacheenv.sim.index.hits import available_pages, look_up
 from cacheenv.sim.index.router_memory import recall, remember
 from cacheenv.sim.prefill.pages import hold_match
@@ -22,7 +23,7 @@ from cacheenv.sim.prefill.queue import enqueue
 from cacheenv.sim.prefill.transfers import start_pull
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import arrive, assign_decode, assign_prefill, decide, reject, turn_away
-from cacheenv.sim.state.codes import EVENT_ARRIVAL, EVENT_TICK, NONE
+from cacheenv.sim.state.codes import EVENT_ARRIVAL, EVENT_TICK, LEARNS_ASSIGNED, NONE
 from cacheenv.sim.state.ids import TIMER_ARRIVAL, TIMER_TICK, cluster_timer, decode_instance, tree_of
 from cacheenv.sim.view.fill import fill_migrate_view, fill_route_view
 
@@ -98,6 +99,8 @@ def apply_route(w, view, action):
     hit_pages = w.lookup[0].best_pages if pull else w.hit[p].pages
     assign_decode(w, index, d)
     assign_prefill(w, index, p, hit_pages * config.page_tokens)
+    if config.index_learns == LEARNS_ASSIGNED:
+        expect_stored(w, p, w.workload[index].block_start, full_pages(w, index))
     if config.memory_enabled:
         remember(w, p, index)
     if pull:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from tiny_cluster import requests, run, tiny
+
+from cacheenv_baselines import make
 
 
 def hits(view, local, pull, prefill_s, prefill_pull_s, transfer_s):
@@ -61,6 +66,21 @@ def test_transfer_is_not_compared_with_computing(build, decider):
 
 def test_all_equal_is_the_lowest_index(build, decider):
     assert decider("mooncake").route(build(4, 4)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["mooncake", "mooncake_local"])
+def test_groups_of_one_instant_stay_together(name):
+    # Four groups of four prompts that share 400 tokens and have 10 of their own, all at once on two instances. An index
+    # that learns at the assignment keeps a group where its first one went: 4 * 3 * 400 of 6560 tokens are promised.
+    rows = [(0.0, [*range(1000 * group, 1000 * group + 400), *(-100 * at - 9 - k for k in range(10))], 1)
+            for at in range(4) for group in range(4)]  # fmt: skip
+    scenario = tiny(prefill__count=2, prefill__max_batch_requests=1)
+    assigned = run(scenario, requests(rows), name)
+    assert assigned.rows.hit_predicted_tokens.sum() == assigned.rows.hit_tokens.sum() == 4800
+    spread = [{int(row.prefill_instance) for row in assigned.rows[group::4]} for group in range(4)]
+    assert [len(instances) for instances in spread] == [1] * 4
+    stored = replace(make(name), requires={})
+    assert run(scenario, requests(rows), stored).rows.hit_predicted_tokens.sum() == 0
 
 
 def test_decode_takes_the_least_predicted_step(build, fill, decider):

@@ -99,11 +99,12 @@ def test_slo_goodput_throughput_and_outcomes():
 def test_hit_rates_over_admitted_requests_only():
     table = records(
         done(0, 1, 2, hit_tokens=40, hit_predicted_tokens=50, hit_available_tokens=80),
-        done(0, 1, 2, prompt_tokens=300),
+        done(0, 1, 2, prompt_tokens=300, hit_tokens=4),  # a hit that nobody promised makes up for nothing
         {"arrival_s": 0.0, "outcome": REJECTED, "prompt_tokens": 1000, "hit_available_tokens": 900},
     )
     result = summary(table)
-    assert result["hit_rate"] == pytest.approx(40 / 400)
+    assert result["hit_rate"] == pytest.approx(44 / 400)
+    assert result["hit_rate_missed"] == pytest.approx(10 / 400)
     assert result["hit_rate_predicted"] == pytest.approx(50 / 400)
     assert result["hit_rate_available"] == pytest.approx(80 / 400)
 

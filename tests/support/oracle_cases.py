@@ -247,7 +247,7 @@ def build_cluster(source: Source, page_tokens: int, requests: Sequence[Reference
     )
     if source.chance(2):
         cluster = replace(cluster, store_tokens=source.integer(1, 3 * pages) * page_tokens)
-    return cluster
+    return replace(cluster, index_learns=source.pick(["stored", "assigned"]))
 
 
 @st.composite

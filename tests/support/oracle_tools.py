@@ -99,7 +99,11 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                     "write_through": cluster.write_through,
                     "eviction": cluster.store_eviction,
                 },
-                "index": {"delay_s": cluster.index_delay_s, "memory_tokens": cluster.memory_tokens},
+                "index": {
+                    "delay_s": cluster.index_delay_s,
+                    "memory_tokens": cluster.memory_tokens,
+                    "learns": cluster.index_learns,
+                },
             },
             "reschedule": _same(cluster, "period_s candidates candidate_order stall_s"),
             "prediction": {"kind": cluster.prediction, "tau_tokens": cluster.tau_tokens},

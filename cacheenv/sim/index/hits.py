@@ -9,6 +9,7 @@ from cacheenv.sim.cache.pages import reusable_pages
 from cacheenv.sim.cache.radix import forest_of, peek
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.central import BITS
+from cacheenv.sim.state.codes import LEARNS_STORED
 from cacheenv.sim.state.ids import store_holder, tree_of_holder
 
 
@@ -77,7 +78,7 @@ def _choose_source(w):
 def available_pages(w, index):
     """Longest prefix of the prompt looked up that is really cached anywhere at this moment."""
     longest = 0
-    if w.config[0].index_delay_s <= 0.0:
+    if w.config[0].index_delay_s <= 0.0 and w.config[0].index_learns == LEARNS_STORED:  # the index is exact
         for holder in range(w.hit.shape[0]):
             longest = max(longest, w.hit[holder].pages)
         return longest

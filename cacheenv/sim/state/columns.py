@@ -77,6 +77,7 @@ CONFIG = columns(
     i8 num_prefill num_decode num_requests page_tokens layers
     i8 holder_words                      # int64 words of a holder bit set
     i8 overlap peer_pulls store_enabled write_through memory_enabled allow_reject  # 0 or 1
+    i8 index_learns                      # when the index counts a prompt as cached
     i8 candidates candidate_order max_batch reserve_tokens preemption
     i8 prediction prediction_seed warmup_requests
     i8 ticks                             # 1: rescheduling ticks are decisions

@@ -75,6 +75,7 @@ class ReferenceCluster:
     write_through: bool = True
     # what the router knows
     index_delay_s: float = 0.0
+    index_learns: str = "stored"  # stored | assigned
     memory_tokens: int = 0
     # rescheduling
     period_s: float = 1.0

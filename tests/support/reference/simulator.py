@@ -154,6 +154,9 @@ class ReferenceSimulator:
                 predicted = source_pages
                 self.transfers.start_pull(live, prefill, source, now)
         record.hit_predicted_tokens = predicted * cluster.page_tokens
+        if cluster.index_learns == "assigned":  # believed from now on, until news of the page say otherwise
+            for block in live.full_path:
+                self.index.apply(prefill, block, True)
         if cluster.memory_tokens > 0:
             self.memories[prefill].insert_what_fits(live.full_path)
         self.prefill[prefill].queue.append(live)

@@ -41,6 +41,12 @@ def pool_margin(scenario: Scenario) -> int:
     return 2 * prefill.max_batch_requests + queue + 8
 
 
+def flow_margin(scenario: Scenario) -> int:
+    """Most flows that one event may take: those of a prefill batch, or the answers of a whole decode batch."""
+    cluster = scenario.cluster
+    return max(pool_margin(scenario), cluster.decode.max_batch + 8 if cluster.prefill.cache_outputs else 0)
+
+
 def start_tables(scenario: Scenario, spec: ClusterSpec, *, ticks: bool, needs_running: bool) -> dict[str, np.ndarray]:
     """The tables with constant columns as an episode starts with them: name -> rows, see :class:`World`.
 
@@ -96,6 +102,8 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "warmup_requests": scenario.warmup_requests,
         "allow_reject": scenario.admission.allow_reject,
         "batch_margin": pool_margin(scenario),
+        "flow_margin": flow_margin(scenario),
+        "cache_outputs": cluster.prefill.cache_outputs,
         "protect_queued": cluster.prefill.protect_queued,
         "queue": code_of(DISCIPLINES, cluster.prefill.queue),
         "lpm_fallback": cluster.prefill.lpm_fallback,

@@ -46,6 +46,7 @@ class PrefillConfig:
     preset: str = text("llama2-70b_8xA800_mooncake", "hardware and model preset (latency coefficients)")
     cache_tokens: int = integer(3_000_000, "prefix cache of an instance, tokens (running prompts included)", low=1)
     eviction: str = choice("lru", tuple(EVICTIONS), "what goes first when the cache is full")
+    cache_outputs: bool = flag(True, "answers with known ids return to the cache when they are complete")
     protect_queued: bool = flag(False, "what a waiting request found cached is not evicted before it has run")
     queue: str = choice("fcfs", tuple(DISCIPLINES), "queue discipline: which waiting prompts are batched first")
     lpm_fallback: int = integer(128, "waiting requests above which lpm orders as fcfs", low=0)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from cacheenv.sim.answers import answer_arrived
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import kind_of
 from cacheenv.sim.decisions import forget_tick, next_move, only_tick_left, open_arrival, open_tick
@@ -27,6 +28,7 @@ from cacheenv.sim.state.codes import (
     EVENT_PREFILL_END,
     EVENT_PREFILL_START,
     EVENT_TICK,
+    FLOW_ANSWER,
     FLOW_DELTA,
     FLOW_HANDOVER,
     FLOW_MIGRATE,
@@ -57,7 +59,7 @@ def advance(w, view):
             forget_tick(w)
             continue
         if time_s > w.config[0].horizon_s:
-            if state.unfinished == 0:  # what is left are writes to the store and news for the index
+            if state.unfinished == 0:  # what is left is on its way to caches, store and index
                 return STOP_DONE
             _advance_clock(w, w.config[0].horizon_s)
             return STOP_HORIZON
@@ -84,7 +86,7 @@ def _needs_growth(w):
     """Whether the next event could run out of flows, tree nodes or news."""
     state = w.state[0]
     margin = w.config[0].batch_margin
-    if state.free_flows < margin or state.free_nodes < 8 * margin:
+    if state.free_flows < w.config[0].flow_margin or state.free_nodes < 8 * margin:
         return True
     most_news = w.node.shape[0] - state.free_nodes + 2 * margin  # every node may be evicted, and some be added
     return w.config[0].index_delay_s > 0.0 and w.news.shape[0] - state.news_count < most_news
@@ -113,6 +115,8 @@ def _flow_event(w, index):
         copy_arrived(w, flow.request)
     elif kind == FLOW_DELTA:
         delta_arrived(w, flow.request)
+    elif kind == FLOW_ANSWER:
+        answer_arrived(w, index)
     else:
         store_written(w, index)
     release_flow(w, index)

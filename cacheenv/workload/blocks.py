@@ -16,24 +16,38 @@ CHAIN_RULE = "a block id follows another block than where it first appeared; exp
 
 
 def first_chain_break(
-    blocks: np.ndarray, starts: np.ndarray, pages: np.ndarray, namespace: np.ndarray, num_blocks: int
+    blocks: np.ndarray,
+    starts: np.ndarray,
+    pages: np.ndarray,
+    namespace: np.ndarray,
+    num_blocks: int,
+    answers: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
 ) -> int:
     """First request with an id that does not name one prefix, or -1.
 
     Args:
-        blocks: Int32 ids of all prompts, one after the other, dense.
+        blocks: Int32 ids of all prompts, one after the other, dense; then those of the answers.
         starts: Offset of each prompt.
         pages: Ids of each prompt.
         namespace: Namespace of each prompt.
         num_blocks: Number of different ids.
+        answers: Offset of the ids of each answer, their number, and the full pages of each prompt, which they follow.
     """
     before = np.empty(len(blocks), dtype=np.int64)
     before[1:] = blocks[:-1]
-    before[starts] = -1 - namespace.astype(np.int64)
+    alone = -1 - namespace.astype(np.int64)
+    before[starts] = alone
+    rows, owners = starts, np.arange(len(starts))
+    if answers is not None:
+        offsets, counts, full = answers
+        answered = np.flatnonzero(counts)
+        behind = blocks[starts[answered] + np.maximum(full[answered] - 1, 0)]
+        before[offsets[answered]] = np.where(full[answered] > 0, behind, alone[answered])
+        rows, owners = np.concatenate([rows, offsets[answered]]), np.concatenate([owners, answered])
     first = np.zeros(num_blocks, dtype=np.int64)
     first[blocks[::-1]] = before[::-1]
     broken = np.flatnonzero(first[blocks] != before)
-    return int(np.searchsorted(starts, broken[0], side="right") - 1) if broken.size else -1
+    return int(owners[np.searchsorted(rows, broken[0], side="right") - 1]) if broken.size else -1
 
 
 def dense_blocks(prompts: Iterable[Sequence[int]], namespace: np.ndarray) -> tuple[np.ndarray, int]:

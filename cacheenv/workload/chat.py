@@ -30,7 +30,14 @@ from cacheenv.workload.draws import (
 )
 from cacheenv.workload.lengths import mean_residual_tokens
 from cacheenv.workload.params import check_fields, real, whole
-from cacheenv.workload.sessions import SessionDraws, Sessions, link_sessions, number_blocks, old_due_slots
+from cacheenv.workload.sessions import (
+    SessionDraws,
+    Sessions,
+    link_sessions,
+    number_answers,
+    number_blocks,
+    old_due_slots,
+)
 from cacheenv.workload.workload import Workload, assemble
 
 #: Measured quantiles of the answer length in the conversation trace, tokens, and their mean.
@@ -178,6 +185,7 @@ def generate(
     draws = _draw(generator, requests, params, in_progress=True)
     sessions: Sessions = link_sessions(draws)
     blocks, different = number_blocks(sessions, draws.template_tokens, page_tokens)
+    blocks, answer_pages, different = number_answers(sessions, draws.output_tokens, page_tokens, blocks, different)
     arrival = arrival_times(generator, requests, rate_rps, params.gap_cv)
     if params.burst_s > 0:
         arrival = np.floor(arrival / params.burst_s) * params.burst_s
@@ -186,6 +194,7 @@ def generate(
         "prompt_tokens": sessions.prompt_tokens,
         "output_tokens": draws.output_tokens,
         "session": sessions.session,
+        "answer_pages": answer_pages,
         "namespace": sessions.template // params.system_prompts,
     }
     return assemble(columns, blocks, page_tokens, different, "chat", _residual(params))

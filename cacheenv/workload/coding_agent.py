@@ -24,7 +24,14 @@ from cacheenv.workload.draws import (
 )
 from cacheenv.workload.lengths import mean_residual_tokens
 from cacheenv.workload.params import check_fields, real, whole
-from cacheenv.workload.sessions import NO_TEMPLATE, SessionDraws, link_sessions, number_blocks, old_due_slots
+from cacheenv.workload.sessions import (
+    NO_TEMPLATE,
+    SessionDraws,
+    link_sessions,
+    number_answers,
+    number_blocks,
+    old_due_slots,
+)
 from cacheenv.workload.workload import Workload, assemble
 
 
@@ -155,10 +162,12 @@ def generate(
     draws = _draw(generator, requests, params, in_progress=True)
     sessions = link_sessions(draws)
     blocks, different = number_blocks(sessions, draws.template_tokens, page_tokens)
+    blocks, answer_pages, different = number_answers(sessions, draws.output_tokens, page_tokens, blocks, different)
     columns = {
         "arrival_s": arrival_times(generator, requests, rate_rps, params.gap_cv),
         "prompt_tokens": sessions.prompt_tokens,
         "output_tokens": draws.output_tokens,
         "session": sessions.session,
+        "answer_pages": answer_pages,
     }
     return assemble(columns, blocks, page_tokens, different, "coding_agent", _residual(params))

@@ -85,3 +85,31 @@ def write_block_ids(prompt, parent, template, template_tokens, page_tokens, temp
             fresh += 1
         at += pages
     return fresh
+
+
+@jit
+def write_answer_ids(prompt, output, parent, page_tokens, start, fresh, continued, blocks, answers, answer_pages):
+    """Writes the ids of what answers fill, from `fresh` on where no prompt has them; returns how many ids there are.
+
+    A prompt that continues a request holds the ids of its answer; `continued` is scratch, one entry a request.
+    """
+    requests = prompt.shape[0]
+    for request in range(requests):
+        continued[request] = -1
+    for request in range(requests):
+        if parent[request] >= 0:
+            continued[parent[request]] = request
+    at = 0
+    for request in range(requests):
+        full = prompt[request] // page_tokens
+        pages = (prompt[request] + output[request]) // page_tokens - full
+        answer_pages[request] = pages
+        following = continued[request]
+        for page in range(full, full + pages):
+            if following >= 0 and page < prompt[following] // page_tokens:
+                answers[at] = blocks[start[following] + page]
+            else:
+                answers[at] = fresh
+                fresh += 1
+            at += 1
+    return fresh

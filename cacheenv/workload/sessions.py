@@ -16,7 +16,7 @@ import numpy as np
 
 from cacheenv.errors import InputError
 from cacheenv.workload.blocks import MAX_INT32
-from cacheenv.workload.session_kernels import fill_sessions, write_block_ids
+from cacheenv.workload.session_kernels import fill_sessions, write_answer_ids, write_block_ids
 
 #: Template of a session that shares its head with no other.
 NO_TEMPLATE = -1
@@ -83,6 +83,35 @@ def number_blocks(sessions: Sessions, template_tokens: np.ndarray, page_tokens: 
         prompt, sessions.parent, sessions.template, template_tokens, page_tokens, owner, start, blocks
     )
     return blocks, int(different)
+
+
+def number_answers(
+    sessions: Sessions, output_tokens: np.ndarray, page_tokens: int, blocks: np.ndarray, different: int
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Adds the ids of the answers to those of the prompts: the next turn of a session continues prompt and answer.
+
+    Args:
+        sessions: The requests.
+        output_tokens: Tokens of each answer.
+        page_tokens: Tokens of a page.
+        blocks: Ids of the prompts from :func:`number_blocks`.
+        different: How many different ones there are.
+
+    Returns:
+        Int32 ids of all prompts and then of all answers, ids of each answer, number of different ids.
+    """
+    prompt = sessions.prompt_tokens
+    pages = (prompt + page_tokens - 1) // page_tokens
+    total = int(np.sum((prompt + output_tokens) // page_tokens - prompt // page_tokens))
+    if len(blocks) + total > MAX_INT32:
+        raise InputError(f"expected at most 2^31 blocks in all, got {len(blocks) + total}; use larger pages")
+    answers = np.empty(total, dtype=np.int32)
+    continued, answer_pages = np.empty((2, len(prompt)), dtype=np.int64)
+    start = np.cumsum(pages) - pages
+    different = write_answer_ids(
+        prompt, output_tokens, sessions.parent, page_tokens, start, different, continued, blocks, answers, answer_pages
+    )
+    return np.concatenate([blocks, answers]), answer_pages, int(different)
 
 
 def old_due_slots(generator: np.random.Generator, goes_on: float, median: float, sigma: float) -> np.ndarray:

@@ -129,7 +129,9 @@ def workload_stats(workload: Workload, capacities: Sequence[int] = DEFAULT_CAPAC
         once, most_shared: prompts that hold the most common one); `reuse`: hit rates, `infinite` and `lru` by capacity.
     """
     rows = workload.requests
-    seen = np.bincount(workload.blocks, minlength=workload.num_blocks)
+    prompts = workload.blocks[: int(workload.pages().sum())]
+    seen = np.bincount(prompts, minlength=workload.num_blocks)
+    seen = seen[seen > 0]
     sessions = rows["session"][rows["session"] >= 0]
     return {
         "name": workload.name,
@@ -141,8 +143,8 @@ def workload_stats(workload: Workload, capacities: Sequence[int] = DEFAULT_CAPAC
         "prompt_tokens": {**_lengths(rows["prompt_tokens"]), "total": int(rows["prompt_tokens"].sum())},
         "output_tokens": {**_lengths(rows["output_tokens"]), "total": int(rows["output_tokens"].sum())},
         "blocks": {
-            "total": len(workload.blocks),
-            "distinct": int(workload.num_blocks),
+            "total": len(prompts),
+            "distinct": len(seen),
             "seen_once_share": float(np.mean(seen == 1)),
             "most_shared": int(seen.max()),
         },

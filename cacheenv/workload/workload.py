@@ -27,6 +27,8 @@ class Workload:
         requests: :data:`WORKLOAD_DTYPE`, one row a request.
         blocks: Int32 ids; request i owns `blocks[block_start : block_start + ceil(prompt_tokens / page_tokens)]`,
             numbers 0..num_blocks-1 in order of first appearance. The last id of a prompt may name a partial page.
+            Behind all prompts come the answers: `blocks[answer_start : answer_start + answer_pages]` are the full pages
+            of prompt and output that follow the full pages of the prompt, or none where they are not known.
         page_tokens: Tokens of a page.
         num_blocks: Number of different ids.
         name: Name in tables and messages.
@@ -91,6 +93,7 @@ class Workload:
         namespace: Any = None,
         session: Any = None,
         priority: Any = None,
+        answers: Sequence[Sequence[int]] | None = None,
         name: str = "arrays",
     ) -> Workload:
         """A checked workload from columns.
@@ -105,6 +108,9 @@ class Workload:
             namespace: Whole numbers >= 0; default 0.
             session: Whole numbers >= -1; default -1 (none).
             priority: Whole numbers; default 0.
+            answers: For each request the ids of the pages that its output fills: `(prompt_tokens + output_tokens) //
+                page_tokens - prompt_tokens // page_tokens` of them, or none where they are not known. With them a
+                prompt that continues prompt and answer can find both in a cache. Needs `blocks`.
             name: Name in tables and messages.
         """
         arrival = _numbers(name, "arrival_s", arrival_s)
@@ -115,6 +121,9 @@ class Workload:
         output = _whole_numbers(name, "output_tokens", output_tokens, count, 1)
         spaces = _whole_numbers(name, "namespace", namespace, count, 0, 0, MAX_INT32)
         pages = -(-prompt // int(page_tokens))
+        if answers is not None and blocks is None:
+            raise InputError(f"{name}: answers: expected blocks as well")
+        answer_pages = np.zeros(count, dtype=np.int64)
         if blocks is None:
             dense, num_blocks = np.arange(int(pages.sum()), dtype=np.int32), int(pages.sum())
         else:
@@ -126,9 +135,12 @@ class Workload:
                         f"{name}: request {index}: expected ceil({prompt[index]}/{page_tokens}) = {pages[index]} "
                         f"block ids, got {len(ids)}"
                     )
-                if not all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in ids):
-                    raise InputError(f"{name}: request {index}: expected whole numbers as block ids")
-            dense, num_blocks = dense_blocks(blocks, spaces)
+                _refuse_other_ids(name, index, ids)
+            if answers is None:
+                dense, num_blocks = dense_blocks(blocks, spaces)
+            else:
+                answer_pages = _answer_pages(name, answers, prompt, output, int(page_tokens))
+                dense, num_blocks = dense_blocks([*blocks, *answers], np.concatenate([spaces, spaces]))
         columns = {
             "arrival_s": arrival,
             "prompt_tokens": prompt,
@@ -136,6 +148,7 @@ class Workload:
             "session": _whole_numbers(name, "session", session, count, -1, default=-1),
             "namespace": spaces,
             "priority": _whole_numbers(name, "priority", priority, count, -MAX_INT32, 0, MAX_INT32),
+            "answer_pages": answer_pages,
         }
         workload = assemble(columns, dense, int(page_tokens), num_blocks, name, mean_residual_tokens(output))
         workload.validate()
@@ -154,6 +167,11 @@ class Workload:
         row = self.requests[request]
         start = int(row["block_start"])
         return self.blocks[start : start - (-int(row["prompt_tokens"]) // self.page_tokens)]
+
+    def answer_blocks_of(self, request: int) -> np.ndarray:
+        """Block ids of what the output of a request fills (a view), empty where they are not known."""
+        row = self.requests[request]
+        return self.blocks[int(row["answer_start"]) : int(row["answer_start"] + row["answer_pages"])]
 
     def scaled(self, rate: float) -> Workload:
         """The same requests arriving `rate` times as fast."""
@@ -179,11 +197,21 @@ class Workload:
         pages = self.pages()
         starts = np.cumsum(pages) - pages
         _refuse(rows["block_start"] != starts, place, "block_start does not follow the prompt before", starts)
-        if len(self.blocks) != int(pages.sum()):
-            raise InputError(f"{place}: expected {int(pages.sum())} block ids in all, got {len(self.blocks)}")
+        answered = rows["answer_pages"]
+        filled = _filled_pages(rows["prompt_tokens"], rows["output_tokens"], self.page_tokens)
+        _refuse((answered != 0) & (answered != filled), place, "expected all ids of an answer, or none", answered)
+        answer_starts = int(pages.sum()) + np.cumsum(answered) - answered
+        _refuse(
+            rows["answer_start"] != answer_starts, place, "answer_start does not follow those before", answer_starts
+        )
+        total = int(pages.sum() + answered.sum())
+        if len(self.blocks) != total:
+            raise InputError(f"{place}: expected {total} block ids in all, got {len(self.blocks)}")
         if self.blocks.min() < 0 or self.blocks.max() >= self.num_blocks:
             raise InputError(f"{place}: expected block ids from 0 to {self.num_blocks - 1}")
-        owner = first_chain_break(self.blocks, starts, pages, rows["namespace"], self.num_blocks)
+        full = rows["prompt_tokens"] // self.page_tokens
+        chained = (answer_starts, answered, full) if answered.any() else None
+        owner = first_chain_break(self.blocks, starts, pages, rows["namespace"], self.num_blocks, chained)
         if owner >= 0:
             raise InputError(f"{place}: request {owner}: {CHAIN_RULE}")
         residual = self.mean_residual_tokens
@@ -199,7 +227,7 @@ def assemble(
     name: str,
     residual: np.ndarray,
 ) -> Workload:
-    """A workload from its columns (unchecked); `block_start` is derived, missing columns are 0, sessions -1."""
+    """A workload from its columns (unchecked); offsets of ids are derived, missing columns are 0, sessions -1."""
     prompt = columns["prompt_tokens"]
     requests = np.zeros(len(prompt), dtype=WORKLOAD_DTYPE)
     requests["session"] = -1
@@ -207,7 +235,34 @@ def assemble(
         requests[field] = values
     pages = -(-prompt // page_tokens)
     requests["block_start"] = np.cumsum(pages) - pages
+    requests["answer_start"] = pages.sum() + np.cumsum(requests["answer_pages"]) - requests["answer_pages"]
     return Workload(requests, blocks, page_tokens, num_blocks, name, residual)
+
+
+def _filled_pages(prompt: np.ndarray, output: np.ndarray, page_tokens: int) -> np.ndarray:
+    """Pages that outputs fill behind the full pages of their prompts."""
+    return np.asarray((prompt + output) // page_tokens - prompt // page_tokens)
+
+
+def _answer_pages(
+    name: str, answers: Sequence[Sequence[int]], prompt: np.ndarray, output: np.ndarray, page_tokens: int
+) -> np.ndarray:
+    """Checked numbers of the ids of answers."""
+    if len(answers) != len(prompt):
+        raise InputError(f"{name}: answers: expected {len(prompt)} lists, one a request, got {len(answers)}")
+    filled = _filled_pages(prompt, output, page_tokens)
+    for index, ids in enumerate(answers):
+        if len(ids) not in (0, filled[index]):
+            raise InputError(
+                f"{name}: request {index}: expected {filled[index]} ids of its answer, or none, got {len(ids)}"
+            )
+        _refuse_other_ids(name, index, ids)
+    return np.array([len(ids) for ids in answers], dtype=np.int64)
+
+
+def _refuse_other_ids(name: str, index: int, ids: Sequence[int]) -> None:
+    if not all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in ids):
+        raise InputError(f"{name}: request {index}: expected whole numbers as block ids")
 
 
 def _refuse(bad: np.ndarray, place: str, expectation: str, values: np.ndarray) -> None:

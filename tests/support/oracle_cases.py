@@ -87,7 +87,8 @@ def build_case(source: Source, limits: Limits) -> Case:
         moves = tuple(source.integer(0, everything) for _ in range(source.integer(1, 4 * len(requests))))
     case = Case(cluster, requests, routes, moves, not source.chance(3), source.integer(0, 1000))
     case = with_held_prefixes(source, case)
-    return with_evictions(source, case)
+    case = with_evictions(source, case)
+    return with_answers(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -248,6 +249,36 @@ def build_cluster(source: Source, page_tokens: int, requests: Sequence[Reference
     if source.chance(2):
         cluster = replace(cluster, store_tokens=source.integer(1, 3 * pages) * page_tokens)
     return replace(cluster, index_learns=source.pick(["stored", "assigned"]))
+
+
+def with_answers(source: Source, case: Case) -> Case:
+    """Ids of answers, and prompts that continue prompt and answer of an earlier request."""
+    cluster = replace(case.cluster, cache_outputs=not source.chance(4))
+    if source.chance(2):
+        return replace(case, cluster=cluster)
+    page = cluster.page_tokens
+    longest = max(len(request.blocks) for request in case.requests)
+    fresh = 1 + max(block % NAMESPACE_STEP for request in case.requests for block in request.blocks)
+    requests: list[ReferenceRequest] = []
+    for request in case.requests:
+        if requests and not source.chance(3):
+            before = source.pick(requests[-4:])
+            path = [*before.blocks[: before.prompt_tokens // page], *before.answer_blocks]
+            tokens = len(path) * page + source.integer(1, 2 * page)
+            added = cluster.pages(tokens) - len(path)
+            if len(path) + added <= longest:
+                path += range(
+                    before.namespace * NAMESPACE_STEP + fresh, before.namespace * NAMESPACE_STEP + fresh + added
+                )
+                fresh += added
+                request = replace(request, prompt_tokens=tokens, blocks=tuple(path), namespace=before.namespace)
+        filled = (request.prompt_tokens + request.output_tokens) // page - request.prompt_tokens // page
+        if not source.chance(4):
+            first = request.namespace * NAMESPACE_STEP + fresh
+            request = replace(request, answer_blocks=tuple(range(first, first + filled)))
+            fresh += filled
+        requests.append(request)
+    return replace(case, cluster=cluster, requests=tuple(requests))
 
 
 @st.composite

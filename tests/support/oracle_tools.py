@@ -78,10 +78,8 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                 "response_overhead_s": cluster.response_overhead_s,
                 "prefill": {
                     "count": cluster.num_prefill,
-                    **_same(
-                        cluster,
-                        "cache_tokens eviction protect_queued queue lpm_fallback lpm_check_tokens lpm_defer_tokens",
-                    ),
+                    **_same(cluster, "cache_tokens eviction cache_outputs protect_queued"),
+                    **_same(cluster, "queue lpm_fallback lpm_check_tokens lpm_defer_tokens"),
                     **_same(cluster, "batch_tokens chunk_tokens max_batch_requests"),
                 },
                 "decode": {
@@ -149,6 +147,7 @@ def workload_of(case: Case) -> Workload:
         page_tokens=case.cluster.page_tokens,
         namespace=[row.namespace for row in rows],
         session=[row.session for row in rows],
+        answers=[[block % NAMESPACE_STEP for block in row.answer_blocks] for row in rows],
     )
 
 

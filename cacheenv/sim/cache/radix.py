@@ -266,11 +266,10 @@ def peek(forest, tree_index, start, count):
 
 
 @jit
-def _walk(forest, tree_index, start, count):
-    """Deepest node on the path of the pages, splitting the last edge where they part: (pages matched, node)."""
+def _walk(forest, tree_index, index, start, count):
+    """Follows the pages from node `index` on, splitting the last edge where they part: (pages matched, node)."""
     blocks, node = forest.blocks, forest.node
     matched = 0
-    index = forest.tree[tree_index].root
     while matched < count:
         child = find_child(forest, tree_index, blocks[start + matched])
         if child < 0:
@@ -290,9 +289,15 @@ def _walk(forest, tree_index, start, count):
 @jit
 def match(forest, tree_index, start, count):
     """Longest cached prefix of the pages: (pages, deepest node); the path becomes the most recently used."""
-    matched, index = _walk(forest, tree_index, start, count)
-    touch(forest, tree_index, index)
-    return matched, index
+    return match_below(forest, tree_index, forest.tree[tree_index].root, start, count)
+
+
+@jit
+def match_below(forest, tree_index, index, start, count):
+    """The same for pages that follow the path to node `index`."""
+    matched, deepest = _walk(forest, tree_index, index, start, count)
+    touch(forest, tree_index, deepest)
+    return matched, deepest
 
 
 @jit
@@ -301,26 +306,32 @@ def insert(forest, tree_index, start, count):
 
     The caller has made room and takes the added pages off its private pages.
     """
-    present, index = _walk(forest, tree_index, start, count)
+    return insert_below(forest, tree_index, forest.tree[tree_index].root, start, count)
+
+
+@jit
+def insert_below(forest, tree_index, index, start, count):
+    """The same for pages that follow the path to node `index`."""
+    present, deepest = _walk(forest, tree_index, index, start, count)
     if present < count:
         leaf = _new_node(forest)
         node, row = forest.node, forest.tree[tree_index]
         node[leaf].tree = tree_index
-        node[leaf].parent = index
+        node[leaf].parent = deepest
         node[leaf].start = start + present
         node[leaf].length = count - present
-        node[leaf].depth = end_depth(forest, index)
+        node[leaf].depth = end_depth(forest, deepest)
         node[leaf].number = row.leaves_made
         row.leaves_made += 1
-        node[index].children += 1
+        node[deepest].children += 1
         table_add(forest, leaf)
         row.nodes += 1
         row.pages += count - present
         _append(forest, leaf)
-        index = leaf
-    touch(forest, tree_index, index)
-    _count_use(forest, tree_index, index)
-    return present, index
+        deepest = leaf
+    touch(forest, tree_index, deepest)
+    _count_use(forest, tree_index, deepest)
+    return present, deepest
 
 
 @jit

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from cacheenv.sim.answers import send_answer
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.decode.batch import (
     book_steps,
@@ -28,6 +31,8 @@ def step_boundary(w, d):
     book_steps(w, d)
     while w.decode[d].batch > 0 and steps_to_finish(w, d) == 0:
         _finish(w, request_at(w, d, 0), d)
+    if w.config[0].cache_outputs:
+        _send_answers(w, d)
     leave_source(w, d)
     admit_arrived(w, d)
     if _resume_preempted(w, d):
@@ -45,6 +50,33 @@ def _finish(w, index, d):
     leave_decode(w, index)
     drop_migration(w, index)
     complete(w, index, p99_s, tail_s)
+    if w.config[0].cache_outputs and w.workload[index].answer_pages > 0:
+        _list_finished(w, index, d)
+
+
+@once
+def _list_finished(w, index, d):
+    """Enters a request among those that finish at this boundary, in the order of their numbers."""
+    before = -1
+    following = w.decode[d].finished_head
+    while 0 <= following < index:
+        before = following
+        following = np.int64(w.request[following].finished_next)
+    w.request[index].finished_next = following
+    if before >= 0:
+        w.request[before].finished_next = index
+    else:
+        w.decode[d].finished_head = index
+
+
+@once
+def _send_answers(w, d):
+    """The answers that are complete at this boundary return to the prefill caches."""
+    index = w.decode[d].finished_head
+    while index >= 0:
+        send_answer(w, index)
+        index = np.int64(w.request[index].finished_next)
+    w.decode[d].finished_head = -1
 
 
 @inner

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cacheenv.sim.cache.eviction import evict_run, wanted_pages
-from cacheenv.sim.cache.radix import forest_of, insert, obtainable_pages
+from cacheenv.sim.cache.radix import forest_of, insert_below, obtainable_pages
 from cacheenv.sim.core.jit import inner
 from cacheenv.sim.index.central import publish
 from cacheenv.sim.state.codes import REMOVED, STORED
@@ -32,6 +32,12 @@ def make_room(w, tree_index, pages):
 @inner
 def add_pages(w, tree_index, start, count):
     """Inserts a path of full pages and tells the index: (pages already present, deepest node)."""
-    present, leaf = insert(forest_of(w), tree_index, start, count)
+    return add_below(w, tree_index, w.tree[tree_index].root, start, count)
+
+
+@inner
+def add_below(w, tree_index, index, start, count):
+    """The same for pages that follow the path to node `index`."""
+    present, leaf = insert_below(forest_of(w), tree_index, index, start, count)
     publish(w, w.tree[tree_index].holder, start + present, count - present, STORED)
     return present, leaf

@@ -67,6 +67,7 @@ WORKLOAD = columns(
     i8 prompt_tokens output_tokens
     i8 block_start                       # offset of its first page id in `blocks`
     i8 session
+    i8 answer_start answer_pages         # offset of the ids of what its output fills, and how many; 0: not known
     i4 namespace priority
     """
 )
@@ -82,9 +83,9 @@ CONFIG = columns(
     i8 prediction prediction_seed warmup_requests
     i8 ticks                             # 1: rescheduling ticks are decisions
     i8 needs_running                     # 1: list the running requests in the view at arrivals too
-    i8 batch_margin                      # pool rows that one event may take
+    i8 batch_margin flow_margin          # tree nodes (an eighth) and flows that one event may take
     i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens batch_tokens chunk_tokens max_batch_requests
-    i8 protect_queued                    # 0 or 1
+    i8 protect_queued cache_outputs      # 0 or 1
     f8 prefill_kv_bytes decode_kv_bytes  # a token, kv_copies included
     f8 setup_s per_block_s index_delay_s response_overhead_s period_s stall_s join_stall_s swap_bytes_per_s
     f8 prediction_a0 prediction_tau prediction_s0 prediction_s_inf
@@ -158,6 +159,8 @@ REQUEST = columns(
     i4 pulling                           # a pull is under way
     [prefill.handover]
     i4 handover_flow=-1
+    [decode.steps]
+    i4 finished_next=-1                  # the next one that finished at the same boundary
     [decode.batch]
     f8 last_token_s
     i8 generated                         # output tokens when it last joined or left a batch
@@ -199,6 +202,8 @@ DECODE = columns(
     [requests]
     i8 pending pending_tokens            # routed here and not arrived; prompt tokens of these and of the waiting
     i8 inflight dispatched
+    [decode.steps]
+    i8 finished_head=-1                  # who finished at the present boundary, by number
     [decode.run]
     f8 start_s stall_s base_s slope_s    # present run of steps: T(k), see decode/run.py
     f8 pending_stall_s busy_s

@@ -10,7 +10,8 @@ class ReferenceRequest:
     """One request of the workload.
 
     `blocks` names the pages of the prompt, `ceil(prompt_tokens / page_tokens)` of them; a block id names its tokens and
-    everything before them.
+    everything before them. `answer_blocks` names the pages that the output fills behind the full pages of the prompt;
+    it is empty where they are not known.
     """
 
     arrival_s: float
@@ -19,6 +20,7 @@ class ReferenceRequest:
     blocks: tuple[int, ...]
     session: int = -1
     namespace: int = 0
+    answer_blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class ReferenceCluster:
     n_tile: float = 0.0
     cache_tokens: int = 1_000_000
     eviction: str = "lru"  # lru | lru_node | lfu | fifo | length_aware | watermark
+    cache_outputs: bool = True
     protect_queued: bool = False
     queue: str = "fcfs"  # fcfs | lpm
     lpm_fallback: int = 128

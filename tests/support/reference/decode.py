@@ -72,11 +72,14 @@ class DecodeInstance:
         for live in self.batch:
             live.next_token(now)
         # 1 finished requests leave
-        for live in [live for live in self.batch if live.generated == live.output_tokens]:
+        finished = [live for live in self.batch if live.generated == live.output_tokens]
+        for live in finished:
             self.batch.remove(live)
             if live.migration is not None:
                 sim.migrations.cancel(live.migration, now)
             sim.finish(live, now)
+        for live in sorted(finished, key=lambda live: live.index):
+            sim.transfers.return_answer(live, self.index, now)
 
     def _admit(self, sim: ReferenceSimulator) -> list[tuple[LiveRequest, bool]]:
         """Fills the batch.

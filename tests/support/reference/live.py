@@ -23,6 +23,9 @@ class LiveRequest:
         self.blocks = request.blocks
         assert len(request.blocks) == cluster.pages(request.prompt_tokens)
         self.full_path = request.blocks[: cluster.full_pages(request.prompt_tokens)]
+        # The KV of the last token is never computed.
+        computed = cluster.full_pages(request.prompt_tokens + request.output_tokens - 1)
+        self.path_with_answer = (*self.full_path, *request.answer_blocks)[:computed]
         self.matchable = cluster.matchable_pages(request.prompt_tokens)
         self.record = RequestRecord(
             request=index,

@@ -137,3 +137,33 @@ class Transfers:
             self.latency_s(missing),
             end,
         )
+
+    def return_answer(self, live: LiveRequest, decode: int, now: float) -> None:
+        """Sends the full pages of a complete answer that the prefill cache lacks there, unless the prompt is gone."""
+        sim, cluster = self.sim, self.sim.cluster
+        prefill, path = live.record.prefill_instance, live.path_with_answer
+        cache, prompt_pages = sim.caches[prefill], len(live.full_path)
+        if not cluster.cache_outputs or len(path) <= prompt_pages:
+            return
+        if cache.match(live.full_path, prompt_pages) < prompt_pages:
+            return
+        there = cache.peek(path, len(path))
+        if there == len(path):
+            return
+
+        def end(now: float) -> None:
+            cache.match(live.full_path, prompt_pages)
+            if cache.peek(path, len(path)) < prompt_pages:
+                return
+            if cache.match(path, len(path)) >= there:  # else what was there is gone: the rest has nothing to stand on
+                cache.insert_what_fits(path)
+
+        tokens = (len(path) - there) * cluster.page_tokens
+        sim.links.start(
+            now,
+            cluster.num_prefill + decode,
+            prefill,
+            tokens * cluster.decode_kv_bytes_per_token,
+            self.latency_s(len(path) - there),
+            end,
+        )

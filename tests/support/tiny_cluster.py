@@ -59,15 +59,18 @@ def tiny(**settings: Any) -> Scenario:
 
 
 def requests(
-    rows: Sequence[tuple[float, Sequence[int] | int, int]], page_tokens: int = 1, namespace: Any = None
+    rows: Sequence[tuple[float, Sequence[int] | int, Sequence[int] | int]],
+    page_tokens: int = 1,
+    namespace: Any = None,
 ) -> Workload:
-    """A workload from rows (arrival_s, prompt, output_tokens).
+    """A workload from rows (arrival_s, prompt, output).
 
-    A prompt is a sequence of tokens, or a number of tokens that no other prompt shares.
+    A prompt is a sequence of tokens, or a number of tokens that no other prompt shares. An output is a number of
+    tokens, or the sequence of them, which makes their ids known to the caches.
     """
     ids: dict[Any, int] = {}
-    blocks, lengths = [], []
-    for number, (_, prompt, _) in enumerate(rows):
+    blocks, lengths, outputs, answers = [], [], [], []
+    for number, (_, prompt, output) in enumerate(rows):
         tokens = [("unique", number, at) for at in range(prompt)] if isinstance(prompt, int) else list(prompt)
         chain, before = [], -1
         for start in range(0, len(tokens), page_tokens):
@@ -75,13 +78,23 @@ def requests(
             chain.append(before)
         blocks.append(chain)
         lengths.append(len(tokens))
+        answer = [] if isinstance(output, int) else list(output)
+        outputs.append(output if isinstance(output, int) else len(answer))
+        full = len(tokens) // page_tokens
+        known, before = [*tokens, *answer], chain[full - 1] if full else -1
+        chain = []
+        for start in range(full * page_tokens, len(known) - page_tokens + 1 if answer else 0, page_tokens):
+            before = ids.setdefault((before, tuple(known[start : start + page_tokens])), len(ids))
+            chain.append(before)
+        answers.append(chain)
     return Workload.from_arrays(
         [row[0] for row in rows],
         lengths,
-        [row[2] for row in rows],
+        outputs,
         blocks,
         page_tokens=page_tokens,
         namespace=namespace,
+        answers=answers,
     )
 
 

@@ -295,3 +295,32 @@ def test_bad_arguments(changes, expectation):
 def test_more_blocks_than_ids_are_refused():
     with pytest.raises(InputError, match=r"expected at most 2\^31 blocks in all, got \d+; use larger pages"):
         make("coding_agent", requests=30_000, page_tokens=1)
+
+
+@pytest.mark.parametrize("kind", ["chat", "coding_agent"])
+def test_the_next_turn_continues_prompt_and_answer(kind):
+    workload = generate(kind, requests=400, rate_rps=2.0, page_tokens=16, seed=3)
+    workload.validate()
+    last: dict[int, int] = {}
+    continued = answered = 0
+    for index, row in enumerate(workload.requests):
+        before = last.get(int(row["session"]))
+        last[int(row["session"])] = index
+        answered += int(row["answer_pages"])
+        if before is None:
+            continue
+        first = workload.requests[before]
+        full = int(first["prompt_tokens"]) // 16
+        path = [*workload.blocks_of(before)[:full].tolist(), *workload.answer_blocks_of(before).tolist()]
+        assert len(path) == (first["prompt_tokens"] + first["output_tokens"]) // 16
+        assert workload.blocks_of(index)[: len(path)].tolist() == path
+        # What follows is the text of this turn, which nobody has seen.
+        assert workload.blocks_of(index)[len(path)] not in path
+        continued += 1
+    assert continued > 50
+    assert answered > 0
+
+
+def test_independent_requests_have_no_ids_of_answers():
+    workload = generate("reasoning", requests=20, rate_rps=1.0, page_tokens=16)
+    assert not workload.requests["answer_pages"].any()

@@ -177,3 +177,36 @@ def test_validate_refuses_a_wrong_offset():
 def test_mean_residual_refuses_nothing():
     with pytest.raises(InputError, match="expected at least one output length"):
         mean_residual_tokens([])
+
+
+def test_answers_stand_behind_the_prompts():
+    # Pages of 4. The first prompt has 1 full page of 2; with 5 output tokens 11 tokens fill 2: one id. The second
+    # prompt continues it: page 0, the page that the answer filled, and one of its own; its answer is not known.
+    workload = Workload.from_arrays(
+        [0, 1], [6, 12], [5, 9], [[70, 71], [70, 72, 73]], page_tokens=4, answers=[[72], []]
+    )
+    assert workload.blocks.tolist() == [0, 1, 0, 2, 3, 2]
+    assert workload.requests["answer_start"].tolist() == [5, 6]
+    assert workload.answer_blocks_of(0).tolist() == [2]
+    assert workload.answer_blocks_of(1).tolist() == []
+    assert workload.blocks_of(1).tolist() == [0, 2, 3]
+    assert workload.num_blocks == 4
+
+
+@pytest.mark.parametrize(
+    ("answers", "part"),
+    [
+        ([[72]], "answers: expected 2 lists, one a request, got 1"),
+        ([[72, 74], []], "request 0: expected 1 ids of its answer, or none, got 2"),
+        ([[1.5], []], "request 0: expected whole numbers as block ids"),
+        ([[73], []], "request [01]: a block id follows another block"),
+    ],
+)
+def test_bad_answers(answers, part):
+    with pytest.raises(InputError, match=part):
+        Workload.from_arrays([0, 1], [6, 12], [5, 9], [[70, 71], [70, 72, 73]], page_tokens=4, answers=answers)
+
+
+def test_answers_need_blocks():
+    with pytest.raises(InputError, match="answers: expected blocks as well"):
+        Workload.from_arrays([0], [6], [5], page_tokens=4, answers=[[1]])

@@ -1,8 +1,8 @@
-"""Statistics of a workload and the most that any prefix cache could reuse of it.
+"""Statistics of a workload and the most that any cache of prompts could reuse of it.
 
 A hit is a run of blocks from the head of a prompt that an earlier prompt has left in the cache. Prompts count as cached
 from their arrival on, in one cache for everything, and at least one token of a prompt is always computed; partial
-blocks at the end of a prompt are stored but cannot be hit.
+blocks at the end of a prompt are stored but cannot be hit. Answers count as new text, although caches may hold them.
 """
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
 

@@ -108,11 +108,15 @@ def cache_aware(view, rng, role, cache_threshold, balance_abs, balance_rel):
 
 @jit
 def ttft_forecast_s(view, prefill, pull):
-    """Predicted TTFT on a prefill instance: its backlog, the transfer if prefixes are pulled, the prefill."""
+    """Predicted TTFT on a prefill instance: its backlog, the transfer if prefixes are pulled, the prefill.
+
+    The schedule passes while others are computed; a decode instance that delivers the first token takes its time too.
+    """
     row = view.prefill[prefill]
+    ahead_s = max(row.backlog_s, view.cluster[0].schedule_s) + row.delivery_s
     if pull and row.pull_tokens > 0:
-        return row.backlog_s + row.transfer_s + row.prefill_pull_s
-    return row.backlog_s + row.prefill_s
+        return ahead_s + row.transfer_s + row.prefill_pull_s
+    return ahead_s + row.prefill_s
 
 
 @jit

@@ -96,7 +96,9 @@ PREFILL_FEATURES = (
     Feature("prefill_s", 1, "predicted prefill time with the local hit"),
     Feature("prefill_pull_s", 1, "predicted prefill time after a pull"),
     Feature("transfer_s", 0.1, "predicted time of the pull"),
-    Feature("ttft_over_slo", 1, "(backlog_s + prefill_s) over the TTFT objective"),
+    Feature(
+        "ttft_over_slo", 1, "(backlog_s or, if longer, schedule_s, + prefill_s + delivery_s) over the TTFT objective"
+    ),
     Feature("cache_used_share", 0, "cached and running pages over the capacity"),
     Feature("is_pre_prefill", 0, "1 for the pre-prefill role"),
     Feature("outgoing_flows", 4, "flows that share the NIC outwards"),
@@ -107,7 +109,7 @@ PREFILL_ROW = row_of(PREFILL_FEATURES)
 @once
 def _fill_prefill(view, rows):
     tokens = max(1, view.request[0].prompt_tokens)
-    slo_s = view.cluster[0].slo_ttft_s
+    slo_s, schedule_s = view.cluster[0].slo_ttft_s, view.cluster[0].schedule_s
     if math.isinf(slo_s):
         slo_s = DEFAULT_TTFT_SLO_S
     for i in range(rows.shape[0]):
@@ -122,7 +124,7 @@ def _fill_prefill(view, rows):
         out.prefill_s = row.prefill_s
         out.prefill_pull_s = row.prefill_pull_s
         out.transfer_s = row.transfer_s
-        out.ttft_over_slo = (row.backlog_s + row.prefill_s) / slo_s
+        out.ttft_over_slo = (max(row.backlog_s, schedule_s) + row.prefill_s + row.delivery_s) / slo_s
         out.cache_used_share = row.cache_used_tokens / max(1, row.cache_capacity_tokens)
         out.is_pre_prefill = 1.0 if row.role == ROLE_PRE_PREFILL else 0.0
         out.outgoing_flows = row.outgoing_flows

@@ -14,10 +14,13 @@ from cacheenv.sim.index.central import BITS
 from cacheenv.sim.prefill.discipline import DISCIPLINES
 from cacheenv.sim.state.codes import (
     CANDIDATE_ORDERS,
+    FIRST_TOKENS,
+    HANDOVERS,
     INDEX_LEARNS,
     PREDICT_NOISY,
     PREDICT_NONE,
     PREDICT_ORACLE,
+    SHARINGS,
 )
 from cacheenv.sim.state.columns import CONFIG, DECODE, INSTANCE, NIC, PREFILL, TREE, Table
 from cacheenv.sim.state.world import World
@@ -88,7 +91,12 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "page_tokens": cluster.page_tokens,
         "holder_words": holder_words(spec),
         "layers": cluster.network.layers,
-        "overlap": cluster.network.overlap,
+        "sharing": SHARINGS.index(cluster.network.sharing),
+        "handover": HANDOVERS.index(cluster.network.handover),
+        "handover_fixed_s": spec.handover_fixed_s,
+        "handover_load_bytes_per_s": _limit(cluster.network.handover_load_gbytes_per_s) * 1e9,
+        "first_token": FIRST_TOKENS.index(cluster.first_token),
+        "schedule_s": cluster.prefill.schedule_s,
         "peer_pulls": cluster.network.peer_pulls,
         "store_enabled": spec.store.capacity_tokens >= cluster.page_tokens,
         "write_through": cluster.store.write_through,

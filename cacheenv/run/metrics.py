@@ -26,8 +26,8 @@ from cacheenv.sim.state.codes import (
 
 #: Latencies in the records; each gives `_mean_s`, `_p50_s`, `_p90_s`, `_p99_s` over the requests that have it.
 LATENCIES = {
-    "ttft": "time to the first token: prefill_end_s + response overhead - arrival_s",
-    "tpot": "mean gap between tokens: (finish_s - prefill_end_s) / (output_tokens - 1)",
+    "ttft": "time to the first token (end of the prefill or, by `cluster.first_token`, of the first decode step)",
+    "tpot": "mean gap between tokens: (last token - first token) / (output_tokens - 1)",
     "e2e": "time to the last token: finish_s + response overhead - arrival_s",
     "tbt_tail": "mean of the worst tenth of a request's token gaps",
 }

@@ -91,6 +91,7 @@ class ClusterSpec:
         decode: One row a decode instance.
         store: The store.
         setup_s: Fixed time of a transfer, seconds.
+        handover_fixed_s: Fixed time of a hand-over, seconds.
         prefill_kv_bytes: Bytes that a transfer from a prefill instance moves for one token, copies included.
         decode_kv_bytes: The same from a decode instance.
     """
@@ -99,6 +100,7 @@ class ClusterSpec:
     decode: tuple[DecodeSpec, ...]
     store: StoreSpec
     setup_s: float
+    handover_fixed_s: float
     prefill_kv_bytes: int
     decode_kv_bytes: int
 
@@ -120,6 +122,8 @@ def resolve(scenario: Scenario, *, prefill: Preset | None = None, decode: Preset
     decode = decode or load_preset(cluster.decode.preset)
     nic_gbytes_per_s = cluster.network.nic_gbytes_per_s
     nic_bytes_per_s = (link.gbytes_per_s if nic_gbytes_per_s is None else nic_gbytes_per_s) * 1e9
+    setup_s = link.setup_s if cluster.network.setup_s is None else cluster.network.setup_s
+    handover_fixed_s = cluster.network.handover_fixed_s
     return ClusterSpec(
         prefill=tuple(
             PrefillSpec(
@@ -153,7 +157,8 @@ def resolve(scenario: Scenario, *, prefill: Preset | None = None, decode: Preset
             cluster.store.nic_gbytes_per_s * 1e9,
             code_of(EVICTIONS, cluster.store.eviction),
         ),
-        setup_s=link.setup_s if cluster.network.setup_s is None else cluster.network.setup_s,
+        setup_s=setup_s,
+        handover_fixed_s=setup_s if handover_fixed_s is None else handover_fixed_s,
         prefill_kv_bytes=prefill.moved_bytes_per_token,
         decode_kv_bytes=decode.moved_bytes_per_token,
     )

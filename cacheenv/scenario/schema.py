@@ -134,7 +134,8 @@ def _yaml_hint(text: str) -> str:
 def build(schema: type[Any], tree: Any, place: str = "") -> Any:
     """An instance of the frozen dataclass `schema` from a mapping, defaults filled in.
 
-    Every field carries either a :class:`Rule` (metadata `rule`) or a nested dataclass (metadata `section`).
+    Every field carries either a :class:`Rule` (metadata `rule`) or a nested dataclass (metadata `section`). A class
+    attribute `REPLACED` says of keys that are gone what to write instead.
     """
     if not isinstance(tree, Mapping):
         raise ConfigError(f"{place}: expected a mapping, got {kind_of(tree)}", place)
@@ -143,6 +144,9 @@ def build(schema: type[Any], tree: Any, place: str = "") -> Any:
     for key, value in tree.items():
         name = f"{place}.{key}" if place else str(key)
         if key not in fields:
+            replacement = getattr(schema, "REPLACED", {}).get(key)
+            if replacement:
+                raise ConfigError(f"unknown key {name}; it was replaced by {replacement}", name)
             raise _unknown_key(name, key, place, fields)
         section = fields[key].metadata.get("section")
         values[key] = build(section, value, name) if section else fields[key].metadata["rule"].check(value, name)

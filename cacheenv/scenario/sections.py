@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from cacheenv.scenario.schema import choice, flag, integer, mapping, number, section, text
 from cacheenv.sim.cache.eviction import EVICTIONS
 from cacheenv.sim.decode.preemption import PREEMPTIONS
 from cacheenv.sim.prefill.discipline import DISCIPLINES
-from cacheenv.sim.state.codes import CANDIDATE_ORDERS, INDEX_LEARNS
+from cacheenv.sim.state.codes import CANDIDATE_ORDERS, FIRST_TOKENS, HANDOVERS, INDEX_LEARNS, SHARINGS
 from cacheenv.workload import GENERATORS
 
 #: The workload that is read from a file; every other kind is a generator.
@@ -55,6 +55,7 @@ class PrefillConfig:
     batch_tokens: int = integer(8192, "new tokens a batch at most (the first request is always taken)", low=1)
     chunk_tokens: int = integer(8192, "longest piece of a prompt a batch, tokens; 0 = prompts are not cut", low=0)
     max_batch_requests: int = integer(64, "requests a batch at most", low=1, high=65536)
+    schedule_s: float = number(0.0, "from a request's routing until it may be batched or pull, s", low=0)
     pre_prefill: int = integer(0, "the first k instances have the role pre-prefill", low=0)
 
 
@@ -76,12 +77,25 @@ class DecodeConfig:
 class NetworkConfig:
     """NICs and the rules of transfers."""
 
+    REPLACED: ClassVar[Mapping[str, str]] = {
+        "overlap": "handover (last_chunk where it was true, blocking where it was false)"
+    }
+
     link: str = text("rdma_4x200g_te", "link preset: bandwidth and set-up time of every instance's NIC")
     nic_gbytes_per_s: float | None = number(None, "NIC bandwidth, GB/s; null = the preset's", above=0, optional=True)
     setup_s: float | None = number(None, "fixed time of a transfer, s; null = the preset's", low=0, optional=True)
     per_block_s: float = number(0.0, "fixed time of each page moved, s", low=0)
     layers: int = integer(80, "model layers: granularity of layer-wise overlap", low=1, high=100_000)
-    overlap: bool = flag(True, "hand-over runs behind the prefill, layer by layer; false: starts at its end")
+    sharing: str = choice("max_min", SHARINGS, "how flows share NICs: max-min fair, or an equal part at each end")
+    handover: str = choice(
+        "chunked", HANDOVERS, "hand-over: piece by piece, behind the last piece, or after the prefill"
+    )
+    handover_fixed_s: float | None = number(
+        None, "fixed time of a hand-over, s; null = as setup_s", low=0, optional=True
+    )
+    handover_load_gbytes_per_s: float | None = number(
+        None, "decode: from DRAM to the GPU after the wire, GB/s; null = KV arrives in the GPU", above=0, optional=True
+    )
     peer_pulls: bool = flag(True, "prefill instances may pull prefixes from each other")
 
 
@@ -112,6 +126,9 @@ class ClusterConfig:
 
     page_tokens: int = integer(512, "tokens of a page (block)", low=1, high=1_000_000)
     response_overhead_s: float = number(0.0, "constant added to every token's arrival at the client, s", low=0)
+    first_token: str = choice(
+        "prefill", FIRST_TOKENS, "who delivers it: prefill at its end, or decode with its first step"
+    )
     prefill: PrefillConfig = section(PrefillConfig)
     decode: DecodeConfig = section(DecodeConfig)
     network: NetworkConfig = section(NetworkConfig)

@@ -20,7 +20,7 @@ from cacheenv.sim.index.hits import available_pages, look_up
 from cacheenv.sim.index.router_memory import recall, remember
 from cacheenv.sim.prefill.pages import hold_match
 from cacheenv.sim.prefill.queue import enqueue
-from cacheenv.sim.prefill.transfers import start_pull
+from cacheenv.sim.prefill.transfers import start_pull, start_schedule
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import arrive, assign_decode, assign_prefill, decide, reject, turn_away
 from cacheenv.sim.state.codes import EVENT_ARRIVAL, EVENT_TICK, LEARNS_ASSIGNED, NONE
@@ -105,6 +105,7 @@ def apply_route(w, view, action):
         remember(w, p, index)
     if pull:
         start_pull(w, index, w.lookup[0].best_holder)
+    start_schedule(w, index)
     enqueue(w, index)
     if config.protect_queued and not w.request[index].pulling:
         hold_match(w, index)

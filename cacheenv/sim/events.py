@@ -16,8 +16,8 @@ from cacheenv.sim.decode.steps import step_boundary
 from cacheenv.sim.index.central import deliver_next
 from cacheenv.sim.network.links import flow_event, release_flow
 from cacheenv.sim.prefill.batch import end_batch, start_batch
-from cacheenv.sim.prefill.handover import end_handover
-from cacheenv.sim.prefill.transfers import pull_arrived, store_written
+from cacheenv.sim.prefill.handover import end_handover, send_layers
+from cacheenv.sim.prefill.transfers import end_schedule, pull_arrived, store_written
 from cacheenv.sim.state.codes import (
     DECISION_MIGRATE,
     DECISION_ROUTE,
@@ -31,8 +31,10 @@ from cacheenv.sim.state.codes import (
     FLOW_ANSWER,
     FLOW_DELTA,
     FLOW_HANDOVER,
+    FLOW_LAYERS,
     FLOW_MIGRATE,
     FLOW_PULL,
+    FLOW_SCHEDULE,
     STOP_DONE,
     STOP_GROW,
     STOP_HORIZON,
@@ -117,6 +119,10 @@ def _flow_event(w, index):
         delta_arrived(w, flow.request)
     elif kind == FLOW_ANSWER:
         answer_arrived(w, index)
+    elif kind == FLOW_LAYERS:
+        send_layers(w, flow.request)
+    elif kind == FLOW_SCHEDULE:
+        end_schedule(w, flow.request)
     else:
         store_written(w, index)
     release_flow(w, index)

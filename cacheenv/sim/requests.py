@@ -12,6 +12,7 @@ from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.state.codes import (
     COMPLETED,
     DONE,
+    FIRST_TOKEN_DECODE,
     HANDOVER,
     MOVING,
     PREEMPTED,
@@ -84,6 +85,18 @@ def decide(w, index, available_tokens):
 
 
 @inner
+def first_token(w, index, time_s):
+    """The first token of a request is out, or will be for certain, at `time_s`."""
+    request = w.request[index]
+    config = w.config[0]
+    request.first_token_s = time_s
+    request.ttft_s = time_s + config.response_overhead_s - request.arrival_s
+    if request.counted and request.ttft_s > config.slo_ttft_s:
+        request.settled = 1
+        w.state[0].violated += 1
+
+
+@inner
 def complete(w, index, tbt_p99_s, tbt_tail_s):
     """The last token of a request is out."""
     request = w.request[index]
@@ -94,7 +107,7 @@ def complete(w, index, tbt_p99_s, tbt_tail_s):
     request.finish_s = state.now_s
     request.e2e_s = request.finish_s + config.response_overhead_s - request.arrival_s
     gaps = request.output_tokens - 1
-    request.tpot_s = (request.finish_s - request.prefill_end_s) / gaps if gaps > 0 else 0.0
+    request.tpot_s = (request.finish_s - request.first_token_s) / gaps if gaps > 0 else 0.0
     met = (
         request.ttft_s <= config.slo_ttft_s
         and request.tpot_s <= config.slo_tpot_s
@@ -151,15 +164,12 @@ def start_prefill(w, index, hit_tokens):
 
 @once
 def end_prefill(w, index):
-    """A prompt is computed: the first token is out."""
+    """A prompt is computed: the first token is out, unless the decode instance delivers it (of several tokens)."""
     request = w.request[index]
-    config = w.config[0]
     w.prefill[request.prefill_instance].inflight_new_tokens -= request.predicted_new_tokens
     request.prefill_end_s = w.state[0].now_s
-    request.ttft_s = request.prefill_end_s + config.response_overhead_s - request.arrival_s
-    if request.counted and request.ttft_s > config.slo_ttft_s:
-        request.settled = 1
-        w.state[0].violated += 1
+    if w.config[0].first_token != FIRST_TOKEN_DECODE or request.output_tokens <= 1:
+        first_token(w, index, request.prefill_end_s)
     request.state = HANDOVER
 
 

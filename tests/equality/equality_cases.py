@@ -92,7 +92,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         {"workload.requests": 200, "cluster.store.nic_gbytes_per_s": 4.0, f"{NETWORK}.peer_pulls": False},
         ROUTERS,
     ),
-    "no_overlap": ("kimi-chat", {**CHAT, f"{NETWORK}.overlap": False}, ROUTERS),
+    "no_overlap": ("kimi-chat", {**CHAT, f"{NETWORK}.handover": "blocking"}, ROUTERS),
     "one_layer": ("kimi-chat", {**CHAT, f"{NETWORK}.layers": 1}, ROUTERS),
     "no_peer_pulls": ("kimi-chat", {**CHAT, f"{NETWORK}.peer_pulls": False}, ROUTERS),
     "slow_links": (

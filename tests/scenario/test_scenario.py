@@ -168,7 +168,12 @@ def test_bad_keys_and_yaml(tmp_path, text, parts):
         ("workload.params", "{no_such_parameter: 1}", ["workload.params", "no_such_parameter"]),
         ("workload.limit", "0", ["an integer >= 1 or null"]),
         ("workload.trace", "some.jsonl", ["workload.trace: expected null for kind chat"]),
-        ("cluster.network.overlap", "1", ["expected true or false, got 1"]),
+        ("cluster.network.peer_pulls", "1", ["expected true or false, got 1"]),
+        (
+            "cluster.network.overlap",
+            "true",
+            ["unknown key cluster.network.overlap", "replaced by handover", "blocking"],
+        ),
         ("cluster.network.nic_gbytes_per_s", ".nan", ["cluster.network.nic_gbytes_per_s", "got nan"]),
         ("cluster.network.nic_gbytes_per_s", "0", ["a number > 0 or null"]),
         ("cluster.network.link", "rdma_4x200g", ["cluster.network.link", "rdma_4x200g"]),

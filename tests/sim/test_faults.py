@@ -299,7 +299,7 @@ def busy_run() -> Run:
         decode__kv_tokens=600,
         network__nic_gbytes_per_s=20.0,
         network__setup_s=0.001,
-        network__overlap=True,
+        network__handover="last_chunk",
         store__capacity_tokens=400,
         reschedule__period_s=0.05,
     )

@@ -134,7 +134,7 @@ def test_chunked_prefill() -> None:
 def test_handover_overlaps_the_prefill(nic: float) -> None:
     # T = 0.21, L = 4. nic 1e4: T_tx = 0.1: visible max(0.1 - 0.1575, 0.025) = 0.025
     #                  nic 4e3: T_tx = 0.25: visible max(0.25 - 0.1575, 0.0625) = 0.0925
-    cluster = replace(BASE, overlap=True, layers=4, nic_bytes_per_s=nic)
+    cluster = replace(BASE, handover="last_chunk", layers=4, nic_bytes_per_s=nic)
     (record,), sim = run(cluster, [request(0.0, 100, 2, page=10)], [0])
     t_tx = 1000.0 / nic
     visible = 0.05 + max(t_tx - 0.21 * 3 / 4, t_tx / 4)
@@ -411,7 +411,8 @@ def test_random_runs_keep_the_invariants(seed: int) -> None:
         kv_bytes_per_token=7.0, decode_d_s=0.01, decode_e_s=1e-3, decode_f_s=1e-5, kv_tokens=220, max_batch=5,
         preemption=rng.choice(["recompute", "swap"]), decode_prefill_b_s=1e-3, swap_bytes_per_s=1e3,
         nic_bytes_per_s=rng.choice([300.0, 3000.0]), setup_s=0.01, per_block_s=0.001, layers=4,
-        overlap=rng.random() < 0.5, store_tokens=rng.choice([0, 120]), index_delay_s=rng.choice([0.0, 0.2]),
+        handover=rng.choice(["blocking", "last_chunk", "chunked"]), store_tokens=rng.choice([0, 120]),
+        index_delay_s=rng.choice([0.0, 0.2]),
         memory_tokens=80, period_s=0.1, candidates=2, stall_s=0.02, prediction="none",
     )  # fmt: skip
     requests, time = [], 0.0

@@ -20,6 +20,7 @@ from cacheenv.sim.state.codes import (
     PREEMPTED,
     QUEUED,
     RUNNING,
+    SHARING_MAX_MIN,
     WAITING,
 )
 from cacheenv.sim.state.world import World
@@ -132,6 +133,24 @@ def check_links(world: World) -> None:
         # no NIC carries more than its bandwidth
         assert flow["rate_bytes_per_s"][out].sum() <= nic.bytes_per_s * (1 + 1e-12)
         assert flow["rate_bytes_per_s"][into].sum() <= nic.bytes_per_s * (1 + 1e-12)
+    if world.config[0].sharing == SHARING_MAX_MIN:
+        check_fair(world)
+
+
+def check_fair(world: World) -> int:
+    """Max-min fairness: some end of each flow is full, with no faster flow. Returns the flows in transmission."""
+    flow = world.flow
+    sending = np.flatnonzero((flow["phase"] == PHASE_MAIN) | (flow["phase"] == PHASE_LAST))
+    rate = flow["rate_bytes_per_s"]
+    for index in sending:
+        ends = [sending[flow[side][sending] == flow[side][index]] for side in ("source", "sink")]
+        bandwidths = [world.nic["bytes_per_s"][flow[side][index]] for side in ("source", "sink")]
+        held = [
+            rate[end].sum() >= bandwidth * (1 - 1e-12) and rate[index] >= rate[end].max() * (1 - 1e-12)
+            for end, bandwidth in zip(ends, bandwidths, strict=True)
+        ]
+        assert any(held), f"flow {index} is held by no end"
+    return len(sending)
 
 
 def check_prefill(world: World, instance: int) -> None:

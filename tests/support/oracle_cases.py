@@ -88,7 +88,8 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = Case(cluster, requests, routes, moves, not source.chance(3), source.integer(0, 1000))
     case = with_held_prefixes(source, case)
     case = with_evictions(source, case)
-    return with_answers(source, case)
+    case = with_answers(source, case)
+    return replace(case, cluster=replace(case.cluster, **build_network(source, case.cluster)))
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -228,7 +229,7 @@ def build_cluster(source: Source, page_tokens: int, requests: Sequence[Reference
         setup_s=source.real_or_zero(0.001, 0.2),
         per_block_s=source.real_or_zero(0.0005, 0.05),
         layers=source.pick([4, 80, 1, 2]),
-        overlap=source.chance(2),
+        handover="last_chunk" if source.chance(2) else "blocking",
         peer_pulls=not source.chance(3),
         store_nic_bytes_per_s=rate * source.real(0.3, 3.0),
         write_through=not source.chance(4),
@@ -279,6 +280,23 @@ def with_answers(source: Source, case: Case) -> Case:
             fresh += filled
         requests.append(request)
     return replace(case, cluster=cluster, requests=tuple(requests))
+
+
+def build_network(source: Source, cluster: ReferenceCluster) -> dict[str, Any]:
+    """How flows share NICs, how prompts are handed over, and who delivers first tokens."""
+    changes: dict[str, Any] = {
+        "sharing": source.pick(["max_min", "max_min", "equal_split"]),
+        "first_token": source.pick(["prefill", "decode"]),
+    }
+    if cluster.handover == "last_chunk" and not source.chance(3):
+        changes["handover"] = "chunked"
+    if source.chance(2):
+        changes["handover_fixed_s"] = source.real_or_zero(0.001, 0.2)
+    if source.chance(3):
+        changes["handover_load_bytes_per_s"] = cluster.nic_bytes_per_s * source.real(0.3, 10.0)
+    if source.chance(3):
+        changes["schedule_s"] = cluster.prefill_a_s * source.real(0.1, 10.0)
+    return changes
 
 
 @st.composite

@@ -11,6 +11,8 @@ from typing import Any
 import numba
 import numpy as np
 from oracle_cases import NAMESPACE_STEP, Case
+from oracle_close import close
+from oracle_forecasts import delivery_s, prefill_time_s
 from reference import ReferenceCluster, ReferenceSimulator, RequestRecord
 from reference.live import LiveRequest
 from reference.migration import Move
@@ -28,7 +30,7 @@ from cacheenv.workload import Workload
 
 PRESET, LINK = load_preset("llama2-70b_8xA800_mooncake"), load_link("rdma_4x200g_te")
 
-#: Columns of the records that are compared: exactly, and to RELATIVE.
+#: Columns of the records that are compared, exactly or as :func:`close` says.
 COUNTS = (
     "request session namespace prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens "
     "pulled_tokens migrated_tokens rework_tokens preemptions migrations prefill_instance decode_instance outcome "
@@ -38,7 +40,6 @@ TIMES = (
     "arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s ttft_s tpot_s e2e_s "
     "tbt_p99_s tbt_tail_s"
 ).split()
-RELATIVE = 1e-9
 BIN_ERROR = 1.05**0.5 - 1.0 + 1e-9
 SMALLEST_GAP_S, LARGEST_GAP_S = 1e-4, 7e4  # what the bins resolve
 
@@ -71,16 +72,18 @@ def _noise(seed, request, refresh):
 
 def scenario_of(cluster: ReferenceCluster) -> Scenario:
     """The scenario that describes the same cluster; the coefficients of its presets come from :func:`coefficients`."""
+    load_rate = cluster.handover_load_bytes_per_s / 1e9 if math.isfinite(cluster.handover_load_bytes_per_s) else None
     return load_scenario(
         {
             "cluster": {
                 "page_tokens": cluster.page_tokens,
                 "response_overhead_s": cluster.response_overhead_s,
+                "first_token": cluster.first_token,
                 "prefill": {
                     "count": cluster.num_prefill,
                     **_same(cluster, "cache_tokens eviction cache_outputs protect_queued"),
                     **_same(cluster, "queue lpm_fallback lpm_check_tokens lpm_defer_tokens"),
-                    **_same(cluster, "batch_tokens chunk_tokens max_batch_requests"),
+                    **_same(cluster, "batch_tokens chunk_tokens max_batch_requests schedule_s"),
                 },
                 "decode": {
                     "count": cluster.num_decode,
@@ -89,7 +92,8 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                 },
                 "network": {
                     "nic_gbytes_per_s": cluster.nic_bytes_per_s / 1e9,
-                    **_same(cluster, "setup_s per_block_s layers overlap peer_pulls"),
+                    **_same(cluster, "setup_s per_block_s layers sharing handover handover_fixed_s peer_pulls"),
+                    "handover_load_gbytes_per_s": load_rate,
                 },
                 "store": {
                     "capacity_tokens": cluster.store_tokens,
@@ -283,6 +287,7 @@ def route_facts_of_view(view: View) -> Facts:
         "memory": view.prefill["memory_hit_tokens"].tolist(),
         "prefill_s": view.prefill["prefill_s"].tolist(),
         "prefill_pull_s": view.prefill["prefill_pull_s"].tolist(),
+        "delivery_s": view.prefill["delivery_s"].tolist(),
     }
 
 
@@ -299,11 +304,6 @@ def move_facts_of_view(view: View, legal: list[int]) -> Facts:
         ],
         "running": sorted((int(row.request), int(row.instance), int(row.kv_tokens)) for row in running),
     }
-
-
-def prefill_time_s(cluster: ReferenceCluster, new: int, cached: int) -> float:
-    attention = new**2 + 2 * max(new, cluster.n_tile) * cached
-    return max(cluster.min_prefill_s, cluster.prefill_a_s + cluster.prefill_b_s * new + cluster.prefill_c_s * attention)
 
 
 def _instances_of_reference(sim: ReferenceSimulator) -> Facts:
@@ -332,9 +332,7 @@ def _instances_of_reference(sim: ReferenceSimulator) -> Facts:
         add("prefill", "running_requests", len(instance.batch))
         add("prefill", "inflight_requests", len(held))
         add("prefill", "inflight_tokens", sum(live.prompt_tokens for live in held))
-        seconds = [
-            prefill_time_s(cluster, new_tokens(live), live.record.hit_predicted_tokens) for live in instance.queue
-        ]
+        seconds = [prefill_time_s(sim, new_tokens(live), live.record.hit_predicted_tokens) for live in instance.queue]
         add("prefill", "queue_s", sum(seconds))
         add("prefill", "running_left_s", max(0.0, instance.batch_end_s - sim.now) if instance.batch else 0.0)
         add("prefill", "cache_used_tokens", (sim.caches[index].capacity - sim.caches[index].free()) * page)
@@ -391,11 +389,12 @@ def route_facts_of_reference(sim: ReferenceSimulator, live: LiveRequest) -> Fact
         "hit": hits,
         "pull": pulls,
         "memory": [sim.memory_hit(live, index) * page if cluster.memory_tokens else 0 for index in instances],
-        "prefill_s": [prefill_time_s(cluster, live.prompt_tokens - hit, hit) for hit in hits],
+        "prefill_s": [prefill_time_s(sim, live.prompt_tokens - hit, hit) for hit in hits],
         "prefill_pull_s": [
-            prefill_time_s(cluster, live.prompt_tokens - hit - pull, hit + pull)
+            prefill_time_s(sim, live.prompt_tokens - hit - pull, hit + pull)
             for hit, pull in zip(hits, pulls, strict=True)
         ],
+        "delivery_s": [delivery_s(sim, live, index, hits[index]) for index in instances],
     }
 
 
@@ -421,17 +420,6 @@ def move_facts_of_reference(sim: ReferenceSimulator, legal: list[int]) -> Facts:
 
 
 # comparison
-
-
-def close(left: Any, right: Any, scale: float = 0.0) -> bool:
-    """Equality: of floats to RELATIVE (of the larger one or of `scale`), of everything else exactly."""
-    if isinstance(left, (list, tuple)):
-        return len(left) == len(right) and all(close(a, b, scale) for a, b in zip(left, right, strict=True))
-    if isinstance(left, float) or isinstance(right, float):
-        if math.isnan(left) or math.isnan(right):
-            return math.isnan(left) and math.isnan(right)
-        return abs(left - right) <= RELATIVE * max(abs(left), abs(right), scale)
-    return bool(left == right)
 
 
 def differences(case: Case, engine: EngineRun, reference: ReferenceRun) -> list[str]:

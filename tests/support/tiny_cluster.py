@@ -41,7 +41,7 @@ ROOMY = {
     "cluster.decode.reserve_tokens": 1,
     "cluster.network.nic_gbytes_per_s": 1e15,
     "cluster.network.setup_s": 0.0,
-    "cluster.network.overlap": False,
+    "cluster.network.handover": "blocking",
     "prediction.kind": "oracle",
     "slo.ttft_s": None,
     "slo.tbt_tail_s": None,
@@ -50,7 +50,7 @@ ROOMY = {
 
 def tiny(**settings: Any) -> Scenario:
     """A scenario: :data:`ROOMY` with changes, `prefill__count=2` for `cluster.prefill.count`."""
-    sections = ("prefill", "decode", "network", "store", "index", "page_tokens", "response_overhead_s")
+    sections = ("prefill", "decode", "network", "store", "index", "page_tokens", "response_overhead_s", "first_token")
     changes = {}
     for name, value in settings.items():
         key = name.replace("__", ".")

@@ -72,7 +72,7 @@ def test_chunks_are_whole_pages_but_for_the_last():
 )
 def test_handover_behind_the_prefill(gbytes_per_s, visible_s):
     network = {"network__nic_gbytes_per_s": gbytes_per_s, "network__setup_s": 0.004, "network__per_block_s": 1e-6}
-    scenario = tiny(network__overlap=True, network__layers=10, **network)
+    scenario = tiny(network__handover="last_chunk", network__layers=10, **network)
     row = run(scenario, requests([(1.0, 1000, 5)]), **PHYSICS).rows[0]
     assert row.transfer_end_s - row.prefill_end_s == pytest.approx(visible_s, rel=1e-9)
     assert row.decode_start_s == row.transfer_end_s

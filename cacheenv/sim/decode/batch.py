@@ -5,8 +5,8 @@ from __future__ import annotations
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.decode.gaps import clear_gaps, count_steps, follow_steps, leave_steps, replace_gap, slot_tail
 from cacheenv.sim.decode.run import add_stall, end_run, steps_done
-from cacheenv.sim.requests import run
-from cacheenv.sim.state.codes import RUNNING
+from cacheenv.sim.requests import first_token, run
+from cacheenv.sim.state.codes import FIRST_TOKEN_DECODE, RUNNING
 
 
 @inner
@@ -202,13 +202,20 @@ def book_steps(w, d):
 
 @once
 def meter_joiners(w, d):
-    """The first gap of a joiner reaches back to its last token, not to the start of the step."""
+    """The first gap of a joiner reaches back to its last token, not to the start of the step.
+
+    A decode instance that delivers the first token does so with what its first step makes: two tokens come together.
+    """
     row = w.decode[d]
     first_s = row.stall_s + row.base_s
     index = row.joined_head
     while index >= 0:
         request = w.request[index]
         if request.state == RUNNING:
-            replace_gap(w, request.slot, first_s, w.state[0].now_s + first_s - request.last_token_s)
+            gap_s = w.state[0].now_s + first_s - request.last_token_s
+            if request.generated == 1 and w.config[0].first_token == FIRST_TOKEN_DECODE:
+                first_token(w, index, w.state[0].now_s + first_s)
+                gap_s = 0.0
+            replace_gap(w, request.slot, first_s, gap_s)
         index = request.joiner_next
     row.joined_head = -1

@@ -1,20 +1,19 @@
-"""Links: every instance has one full-duplex NIC that all its flows share.
+"""Flows between NICs: every instance has one full-duplex NIC that all its flows share (`sharing.py`).
 
-A flow from s to t runs at min(bandwidth_s / flows out of s, bandwidth_t / flows into t); only flows at s or at t change
-when one starts or stops. After the last byte come the fixed costs (set-up, pages), which use no bandwidth.
+After the last byte of a flow come its fixed costs (set-up, pages), which use no bandwidth.
 
-A hand-over behind a layer-wise prefill has two parts: all layers but the last may be sent once the first is computed,
-the last one when the prefill has ended (its gate opens). Without contention its visible part is
-`setup + max(T_tx - T_prefill (L-1)/L, T_tx / L)`.
+A flow whose gate is closed has more to send than is there yet: a hand-over behind a prefill. It is given more bytes as
+they are computed; its last part, the last layer, is sent when the prefill has ended and the gate opens. While it waits
+it uses no bandwidth.
 """
 
 from __future__ import annotations
 
 from cacheenv.sim.cache.pages import pages_of
 from cacheenv.sim.core.jit import inner, once
-from cacheenv.sim.core.timers import clear_timer, set_timer
+from cacheenv.sim.core.timers import clear_timer
+from cacheenv.sim.network.sharing import arm_flow, join_links, leave_links, send_more, unsent_bytes
 from cacheenv.sim.state.codes import (
-    EVENT_FLOW,
     PHASE_FREE,
     PHASE_GATED,
     PHASE_LAST,
@@ -23,8 +22,6 @@ from cacheenv.sim.state.codes import (
     PHASE_WAIT,
 )
 from cacheenv.sim.state.ids import flow_timer, nic_of_holder, prefill_nic
-
-ROUNDING = 1e-13  # of the present time: seconds that mean nothing
 
 
 @once
@@ -84,9 +81,27 @@ def hold_last_layer(w, index):
 
 
 @once
+def close_gate(w, index):
+    """More bytes will be there to be sent later than those that the flow has been given."""
+    w.flow[index].gate_open = 0
+
+
+@once
+def hold_bytes(w, index, byte_count):
+    """The last part of a flow whose gate is closed."""
+    w.flow[index].last_bytes = byte_count
+
+
+@once
 def add_latency(w, index, seconds):
     """Lets a flow that has not started end `seconds` later."""
     w.flow[index].latency_s += seconds
+
+
+@inner
+def set_latency(w, index, seconds):
+    """What passes from a flow's last byte to its end."""
+    w.flow[index].latency_s = seconds
 
 
 @inner
@@ -100,128 +115,54 @@ def release_flow(w, index):
 
 
 @inner
-def _arm(w, index, time_s):
-    set_timer(w, flow_timer(w, index), time_s, EVENT_FLOW, w.flow[index].number)
-
-
-@inner
-def _settle(w, index):
-    """Gives a transmitting flow its present rate; if that is another one, books what it has sent until now.
-
-    Equal flows end together, in the order in which they were created: a flow whose rate stays as it is keeps its end
-    to the last bit, and what is left but for rounding is nothing.
-    """
-    flow = w.flow[index]
-    now_s = w.state[0].now_s
-    source, sink = w.nic[flow.source], w.nic[flow.sink]
-    rate = min(source.bytes_per_s / source.flows_out, sink.bytes_per_s / sink.flows_in)
-    if rate == flow.rate_bytes_per_s:
-        return
-    flow.remaining_bytes -= flow.rate_bytes_per_s * (now_s - flow.updated_s)
-    flow.updated_s = now_s
-    flow.rate_bytes_per_s = rate
-    left_s = flow.remaining_bytes / rate
-    if left_s < ROUNDING * now_s:
-        left_s = 0.0
-    _arm(w, index, now_s + left_s)
-
-
-@inner
-def _settle_neighbours(w, source, sink):
-    index = w.nic[source].first_out
-    while index >= 0:
-        _settle(w, index)
-        index = w.flow[index].next_out
-    index = w.nic[sink].first_in
-    while index >= 0:
-        if w.flow[index].source != source:
-            _settle(w, index)
-        index = w.flow[index].next_in
-
-
-@inner
-def _join_links(w, index, byte_count):
-    """Starts transmitting `byte_count` bytes."""
-    flow = w.flow[index]
-    source, sink = w.nic[flow.source], w.nic[flow.sink]
-    flow.remaining_bytes = byte_count
-    flow.rate_bytes_per_s = 0.0
-    flow.updated_s = w.state[0].now_s
-    flow.prev_out = -1
-    flow.next_out = source.first_out
-    if source.first_out >= 0:
-        w.flow[source.first_out].prev_out = index
-    source.first_out = index
-    flow.prev_in = -1
-    flow.next_in = sink.first_in
-    if sink.first_in >= 0:
-        w.flow[sink.first_in].prev_in = index
-    sink.first_in = index
-    source.flows_out += 1
-    sink.flows_in += 1
-    _settle_neighbours(w, flow.source, flow.sink)
-
-
-@inner
-def _leave_links(w, index, byte_count):
-    """Stops transmitting after `byte_count` bytes; the other flows at both ends speed up."""
-    flow = w.flow[index]
-    source, sink = w.nic[flow.source], w.nic[flow.sink]
-    if flow.prev_out >= 0:
-        w.flow[flow.prev_out].next_out = flow.next_out
-    else:
-        source.first_out = flow.next_out
-    if flow.next_out >= 0:
-        w.flow[flow.next_out].prev_out = flow.prev_out
-    if flow.prev_in >= 0:
-        w.flow[flow.prev_in].next_in = flow.next_in
-    else:
-        sink.first_in = flow.next_in
-    if flow.next_in >= 0:
-        w.flow[flow.next_in].prev_in = flow.prev_in
-    source.flows_out -= 1
-    sink.flows_in -= 1
-    source.bytes_out += byte_count
-    sink.bytes_in += byte_count
-    _settle_neighbours(w, flow.source, flow.sink)
-
-
-@inner
 def start_flow(w, index):
     """Starts transmitting now; a flow without bytes has only its latency."""
     flow = w.flow[index]
     if flow.main_bytes > 0.0:
         flow.phase = PHASE_MAIN
-        _join_links(w, index, flow.main_bytes)
+        join_links(w, index, flow.main_bytes)
     else:
         _after_main(w, index)
 
 
-@once
+@inner
 def start_flow_at(w, index, time_s):
     """Starts transmitting at a later time."""
     w.flow[index].phase = PHASE_WAIT
-    _arm(w, index, time_s)
+    arm_flow(w, index, time_s)
 
 
 @inner
 def _start_latency(w, index):
     w.flow[index].phase = PHASE_LATENCY
-    _arm(w, index, w.state[0].now_s + w.flow[index].latency_s)
+    arm_flow(w, index, w.state[0].now_s + w.flow[index].latency_s)
 
 
 @inner
 def _after_main(w, index):
     """The main part is sent (and the flow is off the links)."""
     flow = w.flow[index]
-    if flow.last_bytes <= 0.0:
-        _start_latency(w, index)
-    elif flow.gate_open:
-        flow.phase = PHASE_LAST
-        _join_links(w, index, flow.last_bytes)
-    else:
+    if not flow.gate_open:
         flow.phase = PHASE_GATED
         clear_timer(w, flow_timer(w, index))
+    elif flow.last_bytes > 0.0:
+        flow.phase = PHASE_LAST
+        join_links(w, index, flow.last_bytes)
+    else:
+        _start_latency(w, index)
+
+
+@inner
+def extend_flow(w, index, byte_count):
+    """A flow whose gate is closed has `byte_count` bytes more that may be sent."""
+    flow = w.flow[index]
+    if flow.phase == PHASE_MAIN:
+        flow.main_bytes += byte_count
+        send_more(w, index, byte_count)
+    else:
+        flow.phase = PHASE_MAIN
+        flow.main_bytes = byte_count
+        join_links(w, index, byte_count)
 
 
 @once
@@ -231,7 +172,7 @@ def open_gate(w, index):
     flow.gate_open = 1
     if flow.phase == PHASE_GATED:
         flow.phase = PHASE_LAST
-        _join_links(w, index, flow.last_bytes)
+        join_links(w, index, flow.last_bytes)
 
 
 @once
@@ -241,10 +182,10 @@ def flow_event(w, index):
     if flow.phase == PHASE_WAIT:
         start_flow(w, index)
     elif flow.phase == PHASE_MAIN:
-        _leave_links(w, index, flow.main_bytes)
+        leave_links(w, index, flow.main_bytes)
         _after_main(w, index)
     elif flow.phase == PHASE_LAST:
-        _leave_links(w, index, flow.last_bytes)
+        leave_links(w, index, flow.last_bytes)
         _start_latency(w, index)
     else:
         clear_timer(w, flow_timer(w, index))
@@ -259,14 +200,16 @@ def cancel_flow(w, index):
     clear_timer(w, flow_timer(w, index))
     if flow.phase == PHASE_MAIN or flow.phase == PHASE_LAST:
         whole = flow.main_bytes if flow.phase == PHASE_MAIN else flow.last_bytes
-        left = max(0.0, flow.remaining_bytes - flow.rate_bytes_per_s * (w.state[0].now_s - flow.updated_s))
-        _leave_links(w, index, whole - left)
+        leave_links(w, index, whole - unsent_bytes(w, index))
     release_flow(w, index)
 
 
 @once
 def pull_seconds(w, holder, p, tokens):
-    """Estimate of moving prefix KV from a holder to a prefill part now: one more flow beside those on both NICs."""
+    """Estimate of moving prefix KV from a holder to a prefill part now: one more flow beside those on both NICs.
+
+    An equal part of each is what the flow has at least.
+    """
     source, sink = w.nic[nic_of_holder(w, holder)], w.nic[prefill_nic(w, p)]
     rate = min(source.bytes_per_s / (source.flows_out + 1), sink.bytes_per_s / (sink.flows_in + 1))
     return fixed_seconds(w, tokens) + tokens * w.config[0].prefill_kv_bytes / rate

@@ -10,7 +10,7 @@ from cacheenv.sim.compute.cost import attention_work, batch_seconds, prefill_sec
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import clear_timer, set_timer
 from cacheenv.sim.prefill.discipline import order_queue
-from cacheenv.sim.prefill.handover import announce_handover, release_prompt, start_handover
+from cacheenv.sim.prefill.handover import announce_handover, release_prompt, send_piece, start_handover
 from cacheenv.sim.prefill.pages import cache_prompt, hold_pages
 from cacheenv.sim.prefill.queue import dequeue
 from cacheenv.sim.prefill.transfers import write_through
@@ -183,6 +183,8 @@ def end_batch(w, p):
         row.computed_tokens += request.piece_tokens
         if _left_tokens(w, index) == 0:
             _finish_prompt(w, index)
+        else:
+            send_piece(w, index)
         index = following
     row.batch_head = -1
     row.batch_size = 0

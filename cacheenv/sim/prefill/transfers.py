@@ -10,11 +10,11 @@ from cacheenv.sim.cache.pages import full_pages, reusable_pages
 from cacheenv.sim.cache.radix import forest_of, lock, match, obtainable_pages, peek, reserve_private, unlock
 from cacheenv.sim.core.jit import once
 from cacheenv.sim.index.feed import add_pages, make_room
-from cacheenv.sim.network.links import new_flow, start_flow
+from cacheenv.sim.network.links import new_flow, set_latency, start_flow, start_flow_at
 from cacheenv.sim.prefill.pages import hold_prefix
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import count_pull
-from cacheenv.sim.state.codes import FLOW_PULL, FLOW_STORE_WRITE
+from cacheenv.sim.state.codes import FLOW_PULL, FLOW_SCHEDULE, FLOW_STORE_WRITE
 from cacheenv.sim.state.ids import (
     nic_of_holder,
     prefill_nic,
@@ -58,7 +58,10 @@ def start_pull(w, index, holder):
     flow.path_pages = there
     flow.reserved_pages = pages
     request.pulling = 1
-    start_flow(w, index_of_flow)
+    if w.config[0].schedule_s > 0.0:
+        start_flow_at(w, index_of_flow, w.state[0].now_s + w.config[0].schedule_s)
+    else:
+        start_flow(w, index_of_flow)
 
 
 @once
@@ -80,6 +83,26 @@ def pull_arrived(w, flow_index):
     giver = prefill_of_holder(w, w.tree[flow.source_tree].holder)
     if giver >= 0:
         wake(w, giver)
+
+
+@once
+def start_schedule(w, index):
+    """The request has been routed: its schedule takes a while, and then it may be batched; a pull waits for it too."""
+    seconds = w.config[0].schedule_s
+    if seconds <= 0.0 or w.request[index].pulling:
+        return
+    nic = prefill_nic(w, w.request[index].prefill_instance)
+    signal = new_flow(w, FLOW_SCHEDULE, nic, nic, index, 0, 0.0)
+    set_latency(w, signal, seconds)
+    w.request[index].pulling = 1
+    start_flow(w, signal)
+
+
+@once
+def end_schedule(w, index):
+    """The request may be batched."""
+    w.request[index].pulling = 0
+    wake(w, w.request[index].prefill_instance)
 
 
 @once

@@ -30,6 +30,7 @@ MOVE_NONE, MOVE_COPYING, MOVE_COPIED, MOVE_DELTA, MOVE_ARRIVED = range(5)
 
 # Flow kinds and phases.
 FLOW_PULL, FLOW_HANDOVER, FLOW_STORE_WRITE, FLOW_MIGRATE, FLOW_DELTA, FLOW_ANSWER = _numbers(6)
+FLOW_LAYERS, FLOW_SCHEDULE = np.int64(6), np.int64(7)  # empty ones, which tell that a time has come
 PHASE_FREE, PHASE_WAIT, PHASE_MAIN, PHASE_GATED, PHASE_LAST, PHASE_LATENCY = range(6)
 
 # What the event loop stops for: a decision, or one of these.
@@ -44,6 +45,15 @@ ROLE_PREFILL, ROLE_PRE_PREFILL = range(2)
 
 # Kinds of rows in a run's totals.
 KIND_PREFILL, KIND_DECODE, KIND_STORE = range(3)
+
+SHARINGS = ("max_min", "equal_split")
+SHARING_MAX_MIN, SHARING_EQUAL_SPLIT = range(2)
+
+HANDOVERS = ("chunked", "last_chunk", "blocking")
+HANDOVER_CHUNKED, HANDOVER_LAST_CHUNK, HANDOVER_BLOCKING = range(3)
+
+FIRST_TOKENS = ("prefill", "decode")  # where a request's first token comes out
+FIRST_TOKEN_PREFILL, FIRST_TOKEN_DECODE = range(2)
 
 CANDIDATE_ORDERS = ("remaining_per_kv", "shortest_kv")
 ORDER_REMAINING_PER_KV, ORDER_SHORTEST_KV = range(2)

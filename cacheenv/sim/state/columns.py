@@ -77,7 +77,8 @@ CONFIG = columns(
     [constant]
     i8 num_prefill num_decode num_requests page_tokens layers
     i8 holder_words                      # int64 words of a holder bit set
-    i8 overlap peer_pulls store_enabled write_through memory_enabled allow_reject  # 0 or 1
+    i8 sharing handover first_token      # codes of their kinds
+    i8 peer_pulls store_enabled write_through memory_enabled allow_reject  # 0 or 1
     i8 index_learns                      # when the index counts a prompt as cached
     i8 candidates candidate_order max_batch reserve_tokens preemption
     i8 prediction prediction_seed warmup_requests
@@ -87,6 +88,7 @@ CONFIG = columns(
     i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens batch_tokens chunk_tokens max_batch_requests
     i8 protect_queued cache_outputs      # 0 or 1
     f8 prefill_kv_bytes decode_kv_bytes  # a token, kv_copies included
+    f8 handover_fixed_s handover_load_bytes_per_s schedule_s
     f8 setup_s per_block_s index_delay_s response_overhead_s period_s stall_s join_stall_s swap_bytes_per_s
     f8 prediction_a0 prediction_tau prediction_s0 prediction_s_inf
     f8 slo_ttft_s slo_tpot_s slo_tbt_tail_s slo_e2e_s horizon_s
@@ -110,6 +112,8 @@ STATE = columns(
     i8 heap_size
     [network.links]
     i8 flow_number free_flow free_flows  # next number; head and size of the free list
+    [network.sharing]
+    i8 share_number                      # times that rates were shared anew
     [cache.radix]
     i8 free_node free_nodes
     [decode.batch]
@@ -138,7 +142,7 @@ REQUEST = columns(
     """
     [requests]
     f8 arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s
-    f8 ttft_s tpot_s tbt_p99_s tbt_tail_s e2e_s
+    f8 first_token_s ttft_s tpot_s tbt_p99_s tbt_tail_s e2e_s
     i8 prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens
     i8 pulled_tokens migrated_tokens rework_tokens
     i8 prefill_instance=-1 decode_instance=-1
@@ -156,7 +160,7 @@ REQUEST = columns(
     [prefill.pages]
     i4 lock_node=-1 private_pages        # what it holds at its prefill instance, waiting ones the node only
     [prefill.transfers]
-    i4 pulling                           # a pull is under way
+    i4 pulling                           # a pull, or its schedule, is under way: it cannot be batched
     [prefill.handover]
     i4 handover_flow=-1
     [decode.steps]
@@ -227,22 +231,29 @@ NIC = columns(
     """
     [constant]
     f8 bytes_per_s
-    [network.links]
+    [network.sharing]
     f8 bytes_out bytes_in
     i8 flows_out flows_in                # in transmission
     i8 first_out=-1 first_in=-1          # lists of them
+    f8 left_out left_in                  # bytes/s that the flows without a rate may still share
+    i8 open_out open_in                  # those flows
+    i8 shared_out shared_in              # number of the last sharing that concerned this end
     """
 )
 
 FLOW = columns(
     """
     [network.links]
-    f8 remaining_bytes rate_bytes_per_s updated_s main_bytes last_bytes latency_s
+    f8 main_bytes last_bytes latency_s
     i8 number                            # order of creation
     i8 tokens
     i8 kind phase gate_open source sink request  # source and sink are NICs
-    i8 next_out prev_out next_in prev_in
     i8 next_free
+    [network.sharing]
+    f8 remaining_bytes rate_bytes_per_s updated_s
+    f8 share_bytes_per_s                 # what its ends could give it in this round
+    i8 next_out prev_out next_in prev_in
+    i8 next_shared shared                # list of competitors; number of the last sharing that concerned it
     [prefill.transfers]
     i8 path_pages                        # pages of the path that arrives
     i8 source_tree source_node sink_node reserved_pages  # locked at the ends, private at the sink

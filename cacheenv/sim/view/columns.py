@@ -45,6 +45,7 @@ CLUSTER_VIEW = record(
         ("kv_bytes_per_token", "f8"),  # bytes moved for one token, kv_copies included
         ("setup_s", "f8"),  # fixed time of a transfer
         ("per_block_s", "f8"),  # fixed time of each page moved
+        ("schedule_s", "f8"),  # from a request's routing until it may be batched or pull
         ("stall_s", "f8"),  # downtime of a migrated request
         ("reserve_tokens", "i8"),
         ("period_s", "f8"),  # rescheduling period
@@ -94,6 +95,7 @@ PREFILL_VIEW = record(
         ("transfer_s", "f8"),  # estimate of pulling them now, with the links' present flows
         ("prefill_s", "f8"),  # predicted prefill time with the local hit
         ("prefill_pull_s", "f8"),  # predicted prefill time after the pull
+        ("delivery_s", "f8"),  # estimate of what passes from the prefill's end to the first token (0: none)
         ("memory_hit_tokens", "i8"),  # prefix that the router remembers having sent here
         ("cache_used_tokens", "i8"),
         ("cache_capacity_tokens", "i8"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from cacheenv.sim.cache.radix import forest_of, used_pages
@@ -12,7 +14,8 @@ from cacheenv.sim.decode.migration import can_receive, capacity_tokens
 from cacheenv.sim.decode.run import resident_tokens
 from cacheenv.sim.network.links import pull_seconds
 from cacheenv.sim.prefill.batch import backlog_seconds
-from cacheenv.sim.state.codes import DECISION_MIGRATE, DECISION_NONE, DECISION_ROUTE, NONE
+from cacheenv.sim.prefill.handover import visible_seconds
+from cacheenv.sim.state.codes import DECISION_MIGRATE, DECISION_NONE, DECISION_ROUTE, FIRST_TOKEN_DECODE, NONE
 from cacheenv.sim.state.ids import decode_instance, decode_nic, prefill_instance, prefill_nic, store_holder, tree_of
 from cacheenv.sim.view.candidates import fill_candidates, fill_running
 
@@ -29,6 +32,7 @@ def fill_constants(w, view):
     cluster.kv_bytes_per_token = config.prefill_kv_bytes
     cluster.setup_s = config.setup_s
     cluster.per_block_s = config.per_block_s
+    cluster.schedule_s = config.schedule_s
     cluster.stall_s = config.stall_s
     cluster.reserve_tokens = config.reserve_tokens
     cluster.period_s = config.period_s
@@ -92,6 +96,7 @@ def _fill_prefill(w, view):
         entry.transfer_s = 0.0
         entry.prefill_s = 0.0
         entry.prefill_pull_s = 0.0
+        entry.delivery_s = 0.0
 
 
 @once
@@ -143,6 +148,21 @@ def _fill_decode(w, view, prompt_tokens):
         entry.room_tokens = capacity_tokens(w, d) - resident - config.reserve_tokens * (row.batch + 1)
 
 
+@once
+def _fill_delivery(w, view, prompt_tokens):
+    """Where a decode instance delivers the first token: the hand-over, and the shortest first step."""
+    if w.config[0].first_token != FIRST_TOKEN_DECODE:
+        return
+    step_s = math.inf
+    for d in range(w.decode.shape[0]):
+        step_s = min(step_s, view.decode[d].step_after_s)
+    for p in range(w.prefill.shape[0]):
+        entry = view.prefill[p]
+        entry.delivery_s = step_s + visible_seconds(
+            w, p, prompt_tokens, prompt_tokens - entry.hit_tokens, entry.prefill_s
+        )
+
+
 @inner
 def _fill_cluster(w, view):
     cluster = view.cluster[0]
@@ -178,6 +198,7 @@ def fill_route_view(w, view, index):
     _fill_prefill(w, view)
     _fill_hits(w, view, load.prompt_tokens)
     _fill_decode(w, view, load.prompt_tokens)
+    _fill_delivery(w, view, load.prompt_tokens)
     if config.needs_running:
         fill_running(w, view)
 

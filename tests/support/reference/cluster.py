@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -29,6 +30,7 @@ class ReferenceCluster:
 
     page_tokens: int = 1
     response_overhead_s: float = 0.0
+    first_token: str = "prefill"  # prefill | decode
     # prefill instances
     num_prefill: int = 1
     prefill_a_s: float = 0.0
@@ -47,6 +49,7 @@ class ReferenceCluster:
     batch_tokens: int = 8192
     chunk_tokens: int = 8192  # 0: no chunking
     max_batch_requests: int = 64
+    schedule_s: float = 0.0
     kv_bytes_per_token: float = 1.0  # copies included
     # decode instances
     num_decode: int = 1
@@ -69,7 +72,10 @@ class ReferenceCluster:
     setup_s: float = 0.0
     per_block_s: float = 0.0
     layers: int = 1
-    overlap: bool = False
+    sharing: str = "max_min"  # max_min | equal_split
+    handover: str = "blocking"  # chunked | last_chunk | blocking
+    handover_fixed_s: float | None = None  # None: as setup_s
+    handover_load_bytes_per_s: float = math.inf  # from the decode instance's DRAM to its GPU
     peer_pulls: bool = True
     # store
     store_tokens: int = 0  # 0: no store

@@ -1,10 +1,11 @@
-"""Network flows. Every instance has a full-duplex NIC; the flows that transmit share it equally."""
+"""Network flows. Every instance has a full-duplex NIC; the flows that transmit share it max-min fairly, or equally."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 # Phases of a flow, in order. SCHEDULED, GATED and LATENCY use no bandwidth.
 SCHEDULED = "scheduled"
@@ -42,9 +43,10 @@ class Flow:
 class Links:
     """All flows of the cluster and the NICs that they share."""
 
-    def __init__(self, nic_bytes_per_s: list[float]) -> None:
+    def __init__(self, nic_bytes_per_s: list[float], sharing: str = "max_min") -> None:
         """No flows; one NIC an instance (prefill, decode, store)."""
         self.nic_bytes_per_s = nic_bytes_per_s
+        self.sharing = sharing
         self.flows: dict[int, Flow] = {}
         self.created = 0
         self.bytes_out = [0.0] * len(nic_bytes_per_s)
@@ -99,6 +101,20 @@ class Links:
         if flow.phase == GATED:
             self._enter(flow, LAST, now)
 
+    def add(self, flow: Flow, added_bytes: float, now: float) -> None:
+        """A flow with a closed gate has more to send."""
+        assert not flow.gate_open
+        if flow.phase == GATED:
+            flow.main_bytes = added_bytes
+            self._enter(flow, MAIN, now)
+            return
+        assert flow.phase == MAIN
+        left = max(0.0, flow.remaining_bytes - flow.rate * (now - flow.since_s))
+        flow.main_bytes += added_bytes
+        flow.remaining_bytes = left + added_bytes
+        flow.since_s = now
+        flow.event_s = now + flow.remaining_bytes / flow.rate
+
     def cancel(self, flow: Flow, now: float) -> None:
         """Stops a flow for good, if it is still there; what was sent was sent."""
         if self.flows.pop(flow.number, None) is None:
@@ -117,9 +133,9 @@ class Links:
         return sum(flow.transmits() and flow.sink == instance for flow in self.flows.values())
 
     def _after_main(self, flow: Flow) -> str:
-        if flow.last_bytes == 0.0:
-            return LATENCY
-        return LAST if flow.gate_open else GATED
+        if not flow.gate_open:
+            return GATED
+        return LATENCY if flow.last_bytes == 0.0 else LAST
 
     def _enter(self, flow: Flow, phase: str, now: float) -> None:
         """Moves a flow to a phase and shares the NICs anew."""
@@ -139,13 +155,16 @@ class Links:
 
     def _share(self, now: float) -> None:
         """Rates of all flows. A flow whose rate stays the same keeps its end; the others are counted on from here."""
-        for flow in self.flows.values():
-            if not flow.transmits():
-                continue
-            rate = min(
-                self.nic_bytes_per_s[flow.source] / self.out_flows(flow.source),
-                self.nic_bytes_per_s[flow.sink] / self.in_flows(flow.sink),
-            )
+        sending = [flow for flow in self.flows.values() if flow.transmits()]
+        rates = fair_rates(sending, self.nic_bytes_per_s)
+        for flow in sending:
+            if self.sharing == "equal_split":
+                rate = min(
+                    self.nic_bytes_per_s[flow.source] / self.out_flows(flow.source),
+                    self.nic_bytes_per_s[flow.sink] / self.in_flows(flow.sink),
+                )
+            else:
+                rate = float(rates[flow.number])
             if rate != flow.rate:
                 flow.remaining_bytes = max(0.0, flow.remaining_bytes - flow.rate * (now - flow.since_s))
                 flow.since_s = now
@@ -156,3 +175,30 @@ class Links:
     def _book(self, flow: Flow, sent_bytes: float) -> None:
         self.bytes_out[flow.source] += sent_bytes
         self.bytes_in[flow.sink] += sent_bytes
+
+
+def fair_rates(flows: list[Flow], nic_bytes_per_s: list[float]) -> dict[int, Fraction]:
+    """Max-min fair rates by number of flow, without rounding: the water rises in all ends of NICs at once.
+
+    In each round the end that is full first (in the least time, if all flows that still grow through it grow at 1
+    byte/s a second) stops its flows.
+    """
+    growing = {flow.number: flow for flow in flows}
+    rates = dict.fromkeys(growing, Fraction(0))
+    while growing:
+        rises = []
+        for side in ("source", "sink"):
+            for nic, bandwidth in enumerate(nic_bytes_per_s):
+                through = [flow.number for flow in flows if getattr(flow, side) == nic]
+                count = sum(number in growing for number in through)
+                if count:
+                    room = Fraction(bandwidth) - sum(rates[number] for number in through)
+                    rises.append((room / count, [number for number in through if number in growing]))
+        rise = min(room for room, _ in rises)
+        for number in growing:
+            rates[number] += rise
+        for room, through in rises:
+            if room == rise:
+                for number in through:
+                    growing.pop(number, None)
+    return rates

@@ -21,6 +21,7 @@ class LiveRequest:
         self.prompt_tokens = request.prompt_tokens
         self.output_tokens = request.output_tokens
         self.blocks = request.blocks
+        self.delivered_by = cluster.first_token
         assert len(request.blocks) == cluster.pages(request.prompt_tokens)
         self.full_path = request.blocks[: cluster.full_pages(request.prompt_tokens)]
         # The KV of the last token is never computed.
@@ -56,11 +57,15 @@ class LiveRequest:
     def first_token(self, now: float) -> None:
         """The prefill makes the first token."""
         self.record.prefill_end_s = now
+        if self.delivered_by == "prefill" or self.output_tokens == 1:
+            self.record.first_token_s = now
         self.generated = 1
         self.last_token_s = now
 
     def next_token(self, now: float) -> None:
         """A decode step makes one more."""
         self.generated += 1
+        if self.generated == 2 and self.delivered_by == "decode":
+            self.record.first_token_s = self.last_token_s = now  # the first token comes together with the second
         self.record.gaps_s.append(now - self.last_token_s)
         self.last_token_s = now

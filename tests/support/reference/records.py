@@ -40,6 +40,7 @@ class RequestRecord:
     tbt_p99_s: float = NAN
     tbt_tail_s: float = NAN
     e2e_s: float = NAN
+    first_token_s: float = NAN
     hit_tokens: int = 0
     hit_predicted_tokens: int = 0
     hit_available_tokens: int = 0
@@ -106,9 +107,9 @@ def complete(record: RequestRecord, cluster: ReferenceCluster, now: float) -> No
     steps = record.output_tokens - 1
     assert len(record.gaps_s) == steps
     binned = [bin_value_s(gap_bin(gap)) for gap in record.gaps_s]
-    record.ttft_s = record.prefill_end_s + cluster.response_overhead_s - record.arrival_s
+    record.ttft_s = record.first_token_s + cluster.response_overhead_s - record.arrival_s
     record.e2e_s = record.finish_s + cluster.response_overhead_s - record.arrival_s
-    record.tpot_s = (record.finish_s - record.prefill_end_s) / steps if steps else 0.0
+    record.tpot_s = (record.finish_s - record.first_token_s) / steps if steps else 0.0
     record.tbt_tail_s = tail_mean_s(binned)
     record.tbt_p99_s = percentile_99_s(binned)
     record.tbt_tail_exact_s = tail_mean_s(record.gaps_s)

@@ -65,7 +65,8 @@ class ReferenceSimulator:
         self.prefill = [PrefillInstance(i, cluster, self.caches[i]) for i in range(cluster.num_prefill)]
         self.decode = [DecodeInstance(i, cluster) for i in range(cluster.num_decode)]
         instances = cluster.num_prefill + cluster.num_decode
-        self.links = Links([cluster.nic_bytes_per_s] * instances + [cluster.store_nic_bytes_per_s])
+        nics = [cluster.nic_bytes_per_s] * instances + [cluster.store_nic_bytes_per_s]
+        self.links = Links(nics, cluster.sharing)
         self.transfers = Transfers(self)
         self.migrations = Migrations(self)
         self.unfinished = len(requests)
@@ -153,6 +154,7 @@ class ReferenceSimulator:
             if source >= 0:
                 predicted = source_pages
                 self.transfers.start_pull(live, prefill, source, now)
+        self.transfers.schedule(live, prefill, now)
         record.hit_predicted_tokens = predicted * cluster.page_tokens
         if cluster.index_learns == "assigned":  # believed from now on, until news of the page say otherwise
             for block in live.full_path:
@@ -202,8 +204,8 @@ class ReferenceSimulator:
         for piece in instance.batch:
             if math.isnan(piece.live.record.prefill_start_s):
                 piece.live.record.prefill_start_s = now
-            if self.cluster.overlap and piece.completes() and piece.live.output_tokens > 1:
-                self.transfers.start_handover(piece.live, now, instance.batch_s)
+            if self.cluster.handover != "blocking" and piece.completes() and piece.live.output_tokens > 1:
+                self.transfers.hand_over_layers(piece.live, piece.tokens, now, instance.batch_s)
 
     def _prefill_end(self, instance: PrefillInstance, now: float) -> None:
         pieces, instance.batch = instance.batch, []
@@ -213,6 +215,8 @@ class ReferenceSimulator:
             instance.computed_tokens += piece.tokens
             live.present_tokens += piece.tokens
             if not piece.completes():
+                if self.cluster.handover == "chunked" and live.output_tokens > 1:
+                    self.transfers.hand_over_piece(live, piece.tokens, now)
                 continue
             live.first_token(now)
             instance.insert_prompt(live)
@@ -222,7 +226,7 @@ class ReferenceSimulator:
             elif live.handover is not None:
                 self.links.open_gate(live.handover, now)
             else:
-                self.transfers.start_handover(live, now, None)
+                self.transfers.hand_over(live, now)
             self.transfers.write_through(live, now)
         self.wake_prefill(instance.index, now)
 

@@ -73,16 +73,61 @@ class Transfers:
             pulled * page_tokens * sim.cluster.kv_bytes_per_token,
             self.latency_s(pulled),
             end,
+            begin_s=now + sim.cluster.schedule_s if sim.cluster.schedule_s > 0.0 else None,
         )
 
-    def start_handover(self, live: LiveRequest, now: float, prefill_s: float | None) -> None:
-        """Sends a prompt's KV to its decode instance.
+    def schedule(self, live: LiveRequest, prefill: int, now: float) -> None:
+        """A routed request may be batched some time later; a pull starts then too, and is waited for anyway."""
+        seconds = self.sim.cluster.schedule_s
+        if seconds == 0.0 or live.pulling:
+            return
+        live.pulling = True
 
-        Args:
-            live: The request.
-            now: Start of its last prefill batch (layer-wise overlap) or end of it.
-            prefill_s: Duration of that batch with overlap, None without.
-        """
+        def end(now: float) -> None:
+            live.pulling = False
+            self.sim.wake_prefill(prefill, now)
+
+        self.sim.links.start(now, prefill, prefill, 0.0, seconds, end)
+
+    def hand_over(self, live: LiveRequest, now: float) -> None:
+        """Sends a computed prompt's KV to its decode instance."""
+        self._start_handover(live, live.prompt_tokens, now)
+
+    def hand_over_piece(self, live: LiveRequest, tokens: int, now: float) -> None:
+        """A piece of `tokens` tokens has ended, and is sent; the first one with what was cached before it."""
+        if live.handover is None:
+            self._start_handover(live, live.present_tokens, now, gate_open=False)
+        else:
+            self.sim.links.add(live.handover, tokens * self.sim.cluster.kv_bytes_per_token, now)
+
+    def hand_over_layers(self, live: LiveRequest, tokens: int, now: float, prefill_s: float) -> None:
+        """The last batch of a prompt, with `tokens` of its tokens, starts and takes `prefill_s`."""
+        cluster, links = self.sim.cluster, self.sim.links
+        layers, flow = cluster.layers, live.handover
+        token_bytes = cluster.kv_bytes_per_token
+        if flow is None:
+            self._start_handover(live, live.prompt_tokens, now, gate_open=False, begin_s=now + prefill_s / layers)
+            assert live.handover is not None
+            live.handover.main_bytes = live.prompt_tokens * token_bytes * (layers - 1) / layers
+            live.handover.last_bytes = live.prompt_tokens * token_bytes / layers
+            return
+        flow.last_bytes = tokens * token_bytes / layers
+        flow.latency_s = self._handover_latency_s(live, tokens)
+        if layers > 1:
+            prefill = live.record.prefill_instance
+            rest = tokens * token_bytes * (layers - 1) / layers
+            links.start(now, prefill, prefill, 0.0, prefill_s / layers, lambda now: links.add(flow, rest, now))
+
+    def _handover_latency_s(self, live: LiveRequest, last_tokens: int) -> float:
+        """What passes after the last byte, when `last_tokens` tokens were sent last."""
+        cluster = self.sim.cluster
+        fixed_s = cluster.setup_s if cluster.handover_fixed_s is None else cluster.handover_fixed_s
+        load_s = live.prompt_tokens * cluster.kv_bytes_per_token / cluster.handover_load_bytes_per_s
+        return fixed_s + cluster.pages(last_tokens) * cluster.per_block_s + load_s
+
+    def _start_handover(
+        self, live: LiveRequest, tokens: int, now: float, *, gate_open: bool = True, begin_s: float | None = None
+    ) -> None:
         sim, cluster = self.sim, self.sim.cluster
         prefill, decode = live.record.prefill_instance, live.record.decode_instance
 
@@ -93,23 +138,15 @@ class Transfers:
             sim.decode[decode].waiting.append(live)
             sim.wake_decode(sim.decode[decode], now)
 
-        total_bytes = live.prompt_tokens * cluster.kv_bytes_per_token
-        latency_s = self.latency_s(cluster.pages(live.prompt_tokens))
-        sink = cluster.num_prefill + decode
-        if prefill_s is None:
-            live.handover = sim.links.start(now, prefill, sink, total_bytes, latency_s, end)
-            return
-        layers = cluster.layers
         live.handover = sim.links.start(
             now,
             prefill,
-            sink,
-            total_bytes * (layers - 1) / layers,
-            latency_s,
+            cluster.num_prefill + decode,
+            tokens * cluster.kv_bytes_per_token,
+            self._handover_latency_s(live, tokens),
             end,
-            begin_s=now + prefill_s / layers,
-            last_bytes=total_bytes / layers,
-            gate_open=False,
+            begin_s=begin_s,
+            gate_open=gate_open,
         )
 
     def write_through(self, live: LiveRequest, now: float) -> None:

@@ -2,19 +2,19 @@
 
 Source: Llumnix (OSDI'24, arXiv 2406.03243), code AlibabaPAI/llumnix 24220fb8: `load_computation.py` (remaining_steps),
 `migration_filter.py`, `migration_policy.py` (`defrag`, the default), `local_migration_scheduler.py` (`SR`).
-Rule: freeness = (free blocks - blocks wanted by the first waiting request) / (running + waiting requests), infinite
-for an idle instance. Sources: freeness below `threshold`, or requests preempted ("killed"). Destinations: freeness
-above it and nothing preempted. Sources from the least free on, destinations from the freest on, are paired in order,
-and of each source the shortest running sequence moves.
+Rule: freeness = (free blocks - blocks wanted by the first waiting request) / (running requests + 1 if any wait),
+infinite for an idle instance: the form with defragmentation, in which only the first one who waits counts. A preempted
+request waits before the others, with the KV that it had. Sources: freeness below `threshold`, or requests preempted
+("killed"). Destinations: freeness above it and nothing preempted. Sources from the least free on, destinations from the
+freest on, are paired in order, and of each source the shortest running sequence moves.
 Parameters:
   threshold (blocks a request): see the rule; from docs/Arguments.md of the original
   block_tokens (tokens): vLLM's block
 Requires: a tick each 0.05 s (its polling interval) and the shortest sequence as first candidate.
 Ours: ties by the lowest index; a pair whose sequence does not fit is passed over. Instances that already take part in
 a migration in that direction are left out of the pairing (one migration at a time, as in the original).
-Deviations: the prompt of the first waiting request is not visible, the mean prompt of the instance's requests that are
-not running stands for it; no priorities and no draining instances. The sign of the threshold inside the original code
-(stored negated) was not traced.
+Deviations: no priorities and no draining instances. The sign of the threshold inside the original code (stored negated)
+was not traced.
 Quirk kept: it looks at memory only. Instances that are unequally loaded but not short of memory are left as they are.
 """
 
@@ -31,14 +31,12 @@ from cacheenv.policy import jit, move, policy, stay
 def freeness(view, decode, block_tokens):
     """Free blocks for each request of an instance; infinite where there is none."""
     row = view.decode[decode]
-    waiting = row.waiting_requests + row.preempted_requests
-    requests = row.running_requests + waiting
+    waits = row.waiting_requests + row.preempted_requests > 0
+    requests = row.running_requests + (1 if waits else 0)
     if requests == 0:
         return math.inf
-    free_tokens = float(row.capacity_tokens - row.kv_tokens - row.reserved_tokens)
-    if row.waiting_requests > 0:
-        free_tokens -= row.pending_tokens / (row.waiting_requests + row.pending_requests)
-    return free_tokens / block_tokens / requests
+    wanted = row.first_waiting_tokens if waits else 0
+    return (row.capacity_tokens - row.kv_tokens - row.reserved_tokens - wanted) / block_tokens / requests
 
 
 @jit

@@ -15,6 +15,7 @@ PLACES = {
     "least_kv": ("least_kv", "least_kv"),
     "least_requests": ("least_requests", "least_requests"),
     "llumnix": ("llumnix", "llumnix"),
+    "llumnix_dispatch": ("llumnix_dispatch", "llumnix_dispatch"),
     "lmetric": ("lmetric", "lmetric"),
     "longest_prefix": ("longest_prefix", "longest_prefix"),
     "mooncake": ("mooncake", "mooncake"),
@@ -28,6 +29,7 @@ PLACES = {
     "star": ("star", "star"),
     "star_nopred": ("star", "star_nopred"),
     "star_oracle": ("star", "star_oracle"),
+    "star_placement": ("star_placement", "star_placement"),
     "star_variance": ("star", "star_variance"),
 }
 

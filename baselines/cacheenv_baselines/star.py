@@ -9,11 +9,11 @@ destination take the one that lowers the variance of W over the instances most, 
   * pays: predicted remaining tokens x step time of the source >= `kappa` x time to copy its KV,
   * fits: KV of the destination + KV of the request + `safety` x predicted remaining tokens <= capacity,
   * is legal now (batch slot, room, one migration a source and one a destination), and
-  * its last move ended `cooldown_s` ago. Of equal gains the first by source, candidate slot, destination.
+  * its last move ended `cooldown_s` ago. Of equal gains the first by source, request, destination.
 Parameters:
   theta (share of the mean): excess of W that makes a source
   theta_low (share of the mean): lack of W that makes a destination
-  horizon_tokens (steps): the last h of the grid
+  horizon_tokens (steps): the last h of the grid; 0 = the population's mean output length
   first_weight (share): weight of h = 0; the others fall geometrically and all add up to 1; 1 = present load only
   kappa (ratio): see the rule
   safety (share): see the rule
@@ -22,7 +22,7 @@ Parameters:
   cv_trigger (ratio): act only while the coefficient of variation of W exceeds it
 Variants: `star_oracle` with true remaining lengths; `star_nopred` with the present load only (`first_weight` 1) and the
 population mean as remaining length in its two filters; `star_variance` with `cv_trigger` 0.2, as some summaries put it.
-Requires: at least 32 candidate slots of each source, and the prediction kind of the variant.
+Requires: all running requests as candidates, as in the paper, and the prediction kind of the variant.
 Ours: a request that is on its way counts at its destination, with what is reserved for it, and not at its source.
 """
 
@@ -36,7 +36,13 @@ import numpy as np
 from cacheenv.policy import jit, move, policy, stay
 
 GRID_POINTS = 8
-CANDIDATES = {"max:reschedule.candidates": 32}
+CANDIDATES = {"reschedule.candidates": None}
+
+
+@jit
+def horizon_steps(view, horizon_tokens):
+    """The last step of the grid: as long as outputs are on average, where nothing else is asked for."""
+    return horizon_tokens if horizon_tokens > 0.0 else view.cluster[0].mean_output_tokens
 
 
 @jit
@@ -101,14 +107,14 @@ def fits(view, row, decode, safety):
 @policy(
     kind="rescheduler",
     params={
-        "theta": 0.1, "theta_low": 0.1, "horizon_tokens": 2000, "first_weight": 0.5, "kappa": 3.0, "safety": 0.5,
+        "theta": 0.1, "theta_low": 0.1, "horizon_tokens": 0.0, "first_weight": 0.5, "kappa": 3.0, "safety": 0.5,
         "gain_min": 0.0, "cooldown_s": 5.0, "cv_trigger": 0.0,
     },
     requires=CANDIDATES,
 )  # fmt: skip
 def star(view, rng, params):
     """STAR: moves the decode that lowers the variance of the predicted workload most."""
-    theta, theta_low, horizon_tokens, first_weight = params[0], params[1], params[2], params[3]
+    theta, theta_low, horizon_tokens, first_weight = params[0], params[1], horizon_steps(view, params[2]), params[3]
     kappa, safety, gain_min, cooldown_s, cv_trigger = params[4], params[5], params[6], params[7], params[8]
     num_decode = view.cluster[0].num_decode
     workload = np.zeros(num_decode)

@@ -50,7 +50,7 @@ class Stepper:
         self.codec = ActionCodec(
             self.scenario.cluster.prefill.count,
             self.scenario.cluster.decode.count,
-            self.scenario.reschedule.candidates,
+            self.scenario.candidate_slots,
             arguments.routes,
             arguments.moves,
             arguments.action_format == "factored",

@@ -9,6 +9,7 @@ import numpy as np
 from cacheenv.scenario import Scenario
 from cacheenv.scenario.resolve import ClusterSpec, DecodeSpec, PrefillSpec
 from cacheenv.sim.core.kinds import code_of
+from cacheenv.sim.decode.damping import DAMPINGS
 from cacheenv.sim.decode.preemption import PREEMPTIONS
 from cacheenv.sim.index.central import BITS
 from cacheenv.sim.prefill.discipline import DISCIPLINES
@@ -102,11 +103,13 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "write_through": cluster.store.write_through,
         "index_learns": INDEX_LEARNS.index(cluster.index.learns),
         "memory_enabled": cluster.index.memory_tokens > 0,
-        "candidates": scenario.reschedule.candidates,
+        "candidates": scenario.candidate_slots,
+        "all_candidates": scenario.reschedule.candidates is None,
         "candidate_order": CANDIDATE_ORDERS.index(scenario.reschedule.candidate_order),
         "max_batch": cluster.decode.max_batch,
         "reserve_tokens": cluster.decode.reserve_tokens,
         "preemption": code_of(PREEMPTIONS, cluster.decode.preemption),
+        "damping": code_of(DAMPINGS, cluster.decode.damping),
         "warmup_requests": scenario.warmup_requests,
         "allow_reject": scenario.admission.allow_reject,
         "batch_margin": pool_margin(scenario),

@@ -50,7 +50,12 @@ METRICS: dict[str, tuple[str, str]] = {
     "load_imbalance_prefill": ("ratio", "max / mean of the busy time of the prefill instances"),
     "load_cv_prefill": ("ratio", "standard deviation / mean of the busy time of the prefill instances"),
     "load_imbalance_decode": ("ratio", "max / mean of the busy time of the decode instances"),
-    "load_cv_decode": ("ratio", "standard deviation / mean of the busy time of the decode instances"),
+    "load_variance_decode": (
+        "tokens^2",
+        "variance over the decode instances of the KV tokens of their batches at a moment, averaged over the time in "
+        "which any of them runs one",
+    ),
+    "load_cv_decode": ("ratio", "square root of load_variance_decode / mean of these KV tokens"),
     "pulled_gbytes": ("GB", "KV pulled to prefill instances before computing"),
     "migrated_gbytes": ("GB", "KV moved between decode instances"),
     "link_utilisation": (
@@ -77,6 +82,7 @@ def summarize(
     *,
     kv_bytes_per_token: float,
     decode_kv_bytes_per_token: float,
+    decode_load: tuple[float, float] = (math.nan, math.nan),
 ) -> dict[str, float | int]:
     """The flat summary of a run.
 
@@ -85,6 +91,7 @@ def summarize(
         instances: Totals of each instance over the whole run: `kind, busy_s, bytes_out, bytes_in, nic_bytes_per_s`.
         kv_bytes_per_token: Bytes moved for a token of a prefill instance's cache (copies included).
         decode_kv_bytes_per_token: The same for a decode instance.
+        decode_load: Mean and variance of the KV tokens of the decode instances over time.
 
     Returns:
         The names of `METRICS` with Python numbers; NaN where a value has nothing to be computed from.
@@ -115,7 +122,11 @@ def summarize(
         busy_s = np.asarray(instances["busy_s"][instances["kind"] == kind], np.float64)
         mean_s = float(busy_s.mean()) if len(busy_s) else math.nan
         summary[f"load_imbalance_{role}"] = _ratio(float(busy_s.max(initial=0.0)), mean_s)
-        summary[f"load_cv_{role}"] = _ratio(float(busy_s.std()) if len(busy_s) else math.nan, mean_s)
+        if kind == KIND_PREFILL:
+            summary["load_cv_prefill"] = _ratio(float(busy_s.std()) if len(busy_s) else math.nan, mean_s)
+    mean_tokens, variance = decode_load
+    summary["load_variance_decode"] = variance
+    summary["load_cv_decode"] = _ratio(math.sqrt(variance), mean_tokens)
     summary["pulled_gbytes"] = float(rows["pulled_tokens"].sum()) * kv_bytes_per_token / 1e9
     summary["migrated_gbytes"] = float(rows["migrated_tokens"].sum()) * decode_kv_bytes_per_token / 1e9
     summary["link_utilisation"] = _link_utilisation(instances, whole_run_s)

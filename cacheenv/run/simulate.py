@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,13 @@ from cacheenv.policy.compiled import bundle_addresses
 from cacheenv.run.metrics import summarize
 from cacheenv.run.records import instance_totals, request_records
 from cacheenv.run.seeds import checked_seed
+from cacheenv.run.timeline import sample
 from cacheenv.run.worlds import Worlds
 from cacheenv.scenario import Scenario, load_scenario
 from cacheenv.sim.actions import move_count, route_count
-from cacheenv.sim.state.codes import STOP_DONE, STOP_GROW
+from cacheenv.sim.decode.load import areas_until
+from cacheenv.sim.state.codes import STOP_DONE, STOP_GROW, STOP_HORIZON
+from cacheenv.sim.state.world import World
 from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE, View
 from cacheenv.workload import Workload
 
@@ -36,6 +39,7 @@ class Result:
         seed: Seed of the run.
         decisions: Number of decisions taken.
         invalid_decisions: How many of them were illegal and fell back to a legal one.
+        timeline: :data:`TIMELINE_DTYPE`, load of each instance every `timeline_s`; None where it was not asked for.
     """
 
     requests: np.recarray
@@ -46,6 +50,7 @@ class Result:
     seed: int
     decisions: int
     invalid_decisions: int
+    timeline: np.recarray | None = None
 
 
 def complete_bundle(policy: Any, scenario: Scenario) -> PolicyBundle:
@@ -89,6 +94,7 @@ def simulate(
     *,
     workload: Workload | None = None,
     common_cluster: bool = False,
+    timeline_s: float | None = None,
 ) -> Result:
     """Runs a scenario under a policy until all requests are served (or the horizon).
 
@@ -98,6 +104,7 @@ def simulate(
         seed: Workload, predictor noise and policy randomness derive from it in separate streams.
         workload: Requests to use instead of the scenario's own.
         common_cluster: Run on the scenario's cluster as it is, without what the policy would need.
+        timeline_s: Seconds of simulated time between the moments of `Result.timeline`; None: it is not kept.
 
     Returns:
         The records of all requests and their summary.
@@ -113,8 +120,33 @@ def simulate(
     ticks = bundle.rescheduler is not None or bool(getattr(bundle.actor, "migrates", False))
     worlds = Worlds(scenario, bundle=bundle, ticks=ticks, needs_running=bool(getattr(bundle.actor, "needs_running", 0)))
     worlds.reset(0, seed, workload)
-    drive(worlds, 0, bundle)
-    return collect(worlds, 0, bundle.name, seed)
+    if timeline_s is None:
+        drive(worlds, 0, bundle)
+        return collect(worlds, 0, bundle.name, seed)
+    timeline = drive_and_sample(worlds, 0, bundle, timeline_s)
+    return replace(collect(worlds, 0, bundle.name, seed), timeline=timeline)
+
+
+def drive_and_sample(worlds: Worlds, index: int, bundle: PolicyBundle, timeline_s: float) -> np.recarray:
+    """Runs a world to its end as :func:`drive` does; returns its load every `timeline_s`, from that time on.
+
+    It runs to one moment after the other as if each were its horizon: an event at the moment comes before the look.
+    """
+    if isinstance(timeline_s, bool) or not isinstance(timeline_s, (int, float)) or not 0.0 < timeline_s < np.inf:
+        raise InputError(f"timeline_s: expected a number of seconds > 0, got {timeline_s!r}")
+    horizon_s = float(worlds.world(index).config[0].horizon_s)
+    rows: list[np.ndarray] = []
+    while True:
+        until_s = min((len(rows) + 1) * timeline_s, horizon_s)
+        worlds.world(index).config[0].horizon_s = until_s
+        stop = drive(worlds, index, bundle)
+        if stop != STOP_HORIZON or until_s == horizon_s:
+            break
+        rows.append(sample(worlds, index))
+    worlds.world(index).config[0].horizon_s = horizon_s
+    if stop == STOP_DONE:
+        drive(worlds, index, bundle)  # writes to the store and news for the index that were left
+    return np.concatenate([sample(worlds, index)[:0], *rows]).view(np.recarray)
 
 
 def drive(worlds: Worlds, index: int, bundle: PolicyBundle) -> int:
@@ -153,6 +185,19 @@ def _act(worlds: Worlds, index: int, view: View, actor: Any, stop: int) -> None:
     take(worlds.tables, worlds.views, worlds.workload_of, index, stop, action)
 
 
+def decode_load(world: World) -> tuple[float, float]:
+    """(mean, variance) of the KV tokens of the decode instances: over them at each moment, averaged over time.
+
+    The time is that in which any of them runs a batch.
+    """
+    state, decodes = world.state[0], len(world.decode)
+    time_s, sum_area, square_area, sum_squared_area = areas_until(state, state.now_s)
+    if not time_s > 0:
+        return np.nan, np.nan
+    variance = (square_area / decodes - sum_squared_area / decodes**2) / time_s
+    return float(sum_area / decodes / time_s), max(0.0, float(variance))
+
+
 def collect(worlds: Worlds, index: int, name: str, seed: int) -> Result:
     """The records, totals and summary of a world as it stands."""
     world = worlds.world(index)
@@ -164,6 +209,7 @@ def collect(worlds: Worlds, index: int, name: str, seed: int) -> Result:
         instances,
         kv_bytes_per_token=float(world.config[0].prefill_kv_bytes),
         decode_kv_bytes_per_token=float(world.config[0].decode_kv_bytes),
+        decode_load=decode_load(world),
     )
     state = world.state[0]
     return Result(records, instances, summary, worlds.scenario, name, seed, int(state.decisions), int(state.invalid))

@@ -59,7 +59,7 @@ class Worlds:
             count,
             len(self.spec.prefill),
             len(self.spec.decode),
-            scenario.reschedule.candidates,
+            scenario.candidate_slots,
             len(self.spec.decode) * scenario.cluster.decode.max_batch,
         )
 

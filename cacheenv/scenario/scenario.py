@@ -68,6 +68,12 @@ class Scenario:
         scale = self.workload.rate_scale * rate_rps * span_s / (len(arrival_s) - 1)
         return self.with_overrides({"workload.rate_scale": scale})
 
+    @property
+    def candidate_slots(self) -> int:
+        """K, candidate slots of each decode instance: as many as a batch has places where all may be moved."""
+        slots = self.reschedule.candidates
+        return self.cluster.decode.max_batch if slots is None else slots
+
     def make_workload(self, seed: int = 0) -> Workload:
         """The requests of one episode.
 

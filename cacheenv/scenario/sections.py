@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from cacheenv.scenario.schema import choice, flag, integer, mapping, number, section, text
 from cacheenv.sim.cache.eviction import EVICTIONS
+from cacheenv.sim.decode.damping import DAMPINGS
 from cacheenv.sim.decode.preemption import PREEMPTIONS
 from cacheenv.sim.prefill.discipline import DISCIPLINES
 from cacheenv.sim.state.codes import CANDIDATE_ORDERS, FIRST_TOKENS, HANDOVERS, INDEX_LEARNS, SHARINGS
@@ -71,6 +72,7 @@ class DecodeConfig:
     join_stall_s: float = number(0.0, "stall of the first step after a join, s a join", low=0)
     preemption: str = choice("recompute", tuple(PREEMPTIONS), "what a preempted request pays when it resumes")
     swap_gbytes_per_s: float = number(25.0, "bandwidth of swapping in, GB/s", above=0)
+    damping: str = choice("sglang", tuple(DAMPINGS), "how careful admission is after a preemption")
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,9 @@ class RescheduleConfig:
     """Moving running requests between decode instances."""
 
     period_s: float = number(1.0, "time between rescheduling ticks, s", above=0)
-    candidates: int = integer(4, "K, requests of each decode instance that may be moved", low=1, high=1024)
+    candidates: int | None = integer(
+        4, "K, requests of each decode instance that may be moved; null = all that run", low=1, high=1024, optional=True
+    )
     candidate_order: str = choice(
         "remaining_per_kv", CANDIDATE_ORDERS, "which K: most predicted work a KV token, or least KV"
     )

@@ -19,6 +19,7 @@ def _build(num_prefill: int = 2, num_decode: int = 2, candidates: int = 4, runni
     view = empty_view(num_prefill, num_decode, candidates, running)
     cluster = view.cluster[0]
     cluster.decision, cluster.proposed = DECISION_ROUTE, 0
+    cluster.mean_output_tokens = 2000.0
     cluster.page_tokens, cluster.reserve_tokens, cluster.allow_reject = 100, RESERVE_TOKENS, 1
     for name in ("slo_ttft_s", "slo_tpot_s", "slo_tbt_tail_s", "slo_e2e_s"):
         cluster[name] = np.inf

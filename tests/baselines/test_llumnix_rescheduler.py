@@ -29,10 +29,10 @@ def test_freeness_by_hand(build, fill):
     assert freeness(view, 0, 16) == math.inf
     fill(view.decode, capacity_tokens=10_000, kv_tokens=6000, reserved_tokens=800, running_requests=3)
     assert freeness(view, 0, 16) == pytest.approx(3200 / 16 / 3)
-    fill(view.decode, waiting_requests=1, pending_requests=3, pending_tokens=2000)
+    fill(view.decode, waiting_requests=2, pending_requests=3, pending_tokens=2000, first_waiting_tokens=500)
     assert freeness(view, 0, 16) == pytest.approx((3200 - 500) / 16 / 4), "the first waiting one only"
-    fill(view.decode, preempted_requests=1)
-    assert freeness(view, 0, 16) == pytest.approx((3200 - 500) / 16 / 5)
+    fill(view.decode, preempted_requests=1, preempted_tokens=900, first_waiting_tokens=900)
+    assert freeness(view, 0, 16) == pytest.approx((3200 - 900) / 16 / 4), "a preempted one is the first"
     fill(view.decode, kv_tokens=9500)
     assert freeness(view, 0, 16) < 0
 

@@ -136,7 +136,7 @@ def test_idle_cluster_and_single_instance(build, decider, add_running):
 
 
 def test_variants_ask_for_their_predictor():
-    assert make("star").requires == {"max:reschedule.candidates": 32}
+    assert make("star").requires == {"reschedule.candidates": None}
     assert make("star_oracle").requires["prediction.kind"] == "oracle"
     assert make("star_nopred").requires["prediction.kind"] == "none"
     assert {make(name).kind for name in ("star", "star_oracle", "star_nopred", "star_variance")} == {"rescheduler"}

@@ -25,6 +25,7 @@ from cacheenv import physics
 from cacheenv.run.metrics import LATENCIES, METRICS
 from cacheenv.scenario import Scenario, list_scenarios, load_scenario
 from cacheenv.sim.cache.eviction import EVICTIONS
+from cacheenv.sim.decode.damping import DAMPINGS
 from cacheenv.sim.decode.preemption import PREEMPTIONS
 from cacheenv.sim.prefill.discipline import DISCIPLINES
 from cacheenv.sim.view import columns as view_types
@@ -85,6 +86,9 @@ VIEW_MEANINGS = {
     "decode_d_s": "fixed time of a step",
     "decode_e_s": "time a step of each request of the batch",
     "decode_f_s": "time a step of each resident token",
+    "preempted_tokens": "KV tokens that the preempted requests had and will need",
+    "first_waiting_tokens": "KV tokens that the first one to be admitted needs, a preempted one before others",
+    "mean_output_tokens": "mean output length of the population that the requests come from",
     "valid": "1 where the slot holds a candidate",
     "request": "index of the request",
     "kv_tokens": "its KV, prompt and generated tokens",
@@ -311,6 +315,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "evictions": _kinds(EVICTIONS),
     "disciplines": _kinds(DISCIPLINES),
     "preemptions": _kinds(PREEMPTIONS),
+    "dampings": _kinds(DAMPINGS),
     "metrics": metrics,
     "scenario_yaml": scenario_yaml,
     "chat": _generator("chat"),

@@ -50,9 +50,9 @@ def done(arrival_s, ttft_s, e2e_s, **more):
     }  # fmt: skip
 
 
-def summary(table, hosts=None, kv=1e9, decode_kv=2e9):
+def summary(table, hosts=None, kv=1e9, decode_kv=2e9, **more):
     hosts = instances() if hosts is None else hosts
-    return summarize(table, hosts, kv_bytes_per_token=kv, decode_kv_bytes_per_token=decode_kv)
+    return summarize(table, hosts, kv_bytes_per_token=kv, decode_kv_bytes_per_token=decode_kv, **more)
 
 
 def test_names_and_types():
@@ -133,10 +133,11 @@ def test_load_balance():
     hosts = instances(
         {"kind": 0, "busy_s": 3.0}, {"kind": 0, "busy_s": 1.0}, {"kind": 1, "busy_s": 2.0}, {"kind": 1, "busy_s": 2.0}
     )
-    result = summary(records(done(0, 1, 2)), hosts)
+    result = summary(records(done(0, 1, 2)), hosts, decode_load=(50.0, 100.0))
     assert result["load_imbalance_prefill"] == pytest.approx(1.5)
     assert result["load_cv_prefill"] == pytest.approx(0.5)
-    assert (result["load_imbalance_decode"], result["load_cv_decode"]) == pytest.approx((1.0, 0.0))
+    assert result["load_imbalance_decode"] == pytest.approx(1.0)
+    assert (result["load_variance_decode"], result["load_cv_decode"]) == pytest.approx((100.0, 0.2))
 
 
 def test_bytes_and_links():

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cacheenv.run.worlds import Worlds
+from cacheenv.sim.decode.run import steps_ended
 from cacheenv.sim.state.codes import (
     DONE,
     MOVE_COPIED,
@@ -187,8 +188,12 @@ def check_decode(world: World, instance: int) -> None:
     assert row.kv_tokens <= capacity
     coming = int(row.incoming)
     assert row.reserved_tokens == (request[coming]["move_reserved_tokens"] if coming >= 0 else 0)
-    if row.batch > 1 and row.planned > 0:
+    resident = row.kv_tokens + steps_ended(row, world.state[0].now_s) * row.batch
+    assert resident + row.reserved_tokens <= capacity, "grown into room that is reserved for a migration"
+    if row.batch > 0 and row.planned > 0:
         assert row.kv_tokens + row.batch <= capacity - row.reserved_tokens or row.planned == 1
+    thrown_out = list(chain(request, int(row.preempted_head), "wait_next"))
+    assert row.preempted_tokens == (request["prompt_tokens"] + request["generated"])[thrown_out].sum()
     for head, count, state in (("head", "waiting", WAITING), ("preempted_head", "preempted", PREEMPTED)):
         waiting = list(chain(request, int(row[head]), "wait_next"))
         assert len(waiting) == row[count]
@@ -225,7 +230,8 @@ def check_end(worlds: Worlds) -> None:
         assert not world.prefill[name].any(), name
     assert np.all(world.prefill["chunked"] == -1)
     for name in (
-        "batch kv_tokens reserved_tokens pending pending_tokens waiting preempted inflight pending_stall_s"
+        "batch kv_tokens reserved_tokens pending pending_tokens waiting preempted preempted_tokens inflight "
+        "pending_stall_s"
     ).split():
         assert not world.decode[name].any(), name
     for name in "head tail preempted_head preempted_tail outgoing incoming arrived joined_head".split():

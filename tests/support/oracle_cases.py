@@ -89,7 +89,9 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_held_prefixes(source, case)
     case = with_evictions(source, case)
     case = with_answers(source, case)
-    return replace(case, cluster=replace(case.cluster, **build_network(source, case.cluster)))
+    case = replace(case, cluster=replace(case.cluster, **build_network(source, case.cluster)))
+    case = with_damping(source, case)
+    return with_all_candidates(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -105,6 +107,16 @@ def with_evictions(source: Source, case: Case) -> Case:
     kinds = ["lru", "lru_node", "lfu", "fifo", "length_aware", "watermark"]
     cluster = replace(case.cluster, eviction=source.pick(kinds), store_eviction=source.pick(kinds))
     return replace(case, cluster=cluster)
+
+
+def with_damping(source: Source, case: Case) -> Case:
+    """How careful decode instances are after a preemption."""
+    return replace(case, cluster=replace(case.cluster, damping=source.pick(["sglang", "none"])))
+
+
+def with_all_candidates(source: Source, case: Case) -> Case:
+    """Whether all running requests may be moved."""
+    return replace(case, cluster=replace(case.cluster, candidates=None)) if source.chance(4) else case
 
 
 def focused(

@@ -87,7 +87,7 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                 },
                 "decode": {
                     "count": cluster.num_decode,
-                    **_same(cluster, "kv_tokens max_batch reserve_tokens join_stall_s preemption"),
+                    **_same(cluster, "kv_tokens max_batch reserve_tokens join_stall_s preemption damping"),
                     "swap_gbytes_per_s": cluster.swap_bytes_per_s / 1e9,
                 },
                 "network": {
@@ -239,11 +239,11 @@ def run_reference(case: Case, noise_seed: int) -> ReferenceRun:
 
     def move(sim: ReferenceSimulator, now: float, legal: list[Move]) -> tuple[int, int] | None:
         number = {
-            (option.source * cluster.candidates + option.slot) * cluster.num_decode + option.destination: option
+            (option.source * cluster.candidate_slots() + option.slot) * cluster.num_decode + option.destination: option
             for option in legal
         }
         decisions.append(move_facts_of_reference(sim, list(number)))
-        stay = cluster.num_decode * cluster.candidates * cluster.num_decode
+        stay = cluster.num_decode * cluster.candidate_slots() * cluster.num_decode
         action = choose(case.moves or (), taken[1], list(number), stay, case.pick_legal)
         taken[1] += 1
         return (number[action].request, number[action].destination) if action in number else None
@@ -268,6 +268,7 @@ def _instances_of_view(view: View) -> Facts:
         facts[f"prefill {name}"] = prefill[name].tolist()
     for name in (
         "running_requests waiting_requests preempted_requests pending_requests pending_tokens inflight_requests "
+        "preempted_tokens first_waiting_tokens "
         "kv_tokens reserved_tokens preemptions outgoing_flows incoming_flows step_s room_tokens can_send can_receive"
     ).split():
         facts[f"decode {name}"] = decode[name].tolist()
@@ -346,6 +347,8 @@ def _instances_of_reference(sim: ReferenceSimulator) -> Facts:
         add("decode", "running_requests", batch)
         add("decode", "waiting_requests", len(decode.waiting))
         add("decode", "preempted_requests", len(decode.preempted))
+        add("decode", "preempted_tokens", sum(live.kv_tokens() for live in decode.preempted))
+        add("decode", "first_waiting_tokens", next((one.kv_tokens() for one in decode.preempted + decode.waiting), 0))
         add("decode", "pending_requests", len(pending))
         add("decode", "pending_tokens", sum(live.prompt_tokens for live in [*pending, *decode.waiting]))
         add("decode", "inflight_requests", len(here))

@@ -10,7 +10,14 @@ import numpy as np
 
 from cacheenv.physics import load_preset
 from cacheenv.policy import DECISION_ROUTE, View, as_bundle
-from cacheenv.run.simulate import Result, apply_requirements, collect, complete_bundle, drive
+from cacheenv.run.simulate import (
+    Result,
+    apply_requirements,
+    collect,
+    complete_bundle,
+    drive,
+    drive_and_sample,
+)
 from cacheenv.run.worlds import Worlds
 from cacheenv.scenario import Scenario, load_scenario
 from cacheenv.scenario.resolve import resolve
@@ -164,6 +171,7 @@ def run(
     *,
     seed: int = 0,
     watch: Callable[[Worlds], None] | None = None,
+    timeline_s: float | None = None,
     **coefficients: Any,
 ) -> Run:
     """Runs a workload; :data:`ROUND` with `coefficients` changed stands for the preset.
@@ -174,6 +182,7 @@ def run(
         policy: Name, policy or :class:`Script`; default: everything to the first pair.
         seed: Seed of the run.
         watch: Called with the worlds at each decision (of a script only) and at the end.
+        timeline_s: Seconds between the moments of the result's timeline.
         coefficients: Fields of the preset.
     """
     bundle = complete_bundle(as_bundle(Script() if policy is None else policy), scenario)
@@ -192,7 +201,11 @@ def run(
                 earlier(view)
 
         bundle.actor.watch = look
-    drive(worlds, 0, bundle)
+    timeline = None
+    if timeline_s is None:
+        drive(worlds, 0, bundle)
+    else:
+        timeline = drive_and_sample(worlds, 0, bundle, timeline_s)
     if watch is not None:
         watch(worlds)
-    return Run(collect(worlds, 0, bundle.name, seed), worlds)
+    return Run(replace(collect(worlds, 0, bundle.name, seed), timeline=timeline), worlds)

@@ -168,6 +168,7 @@ def leave_batch(w, index, d):
         request.last_token_s = w.state[0].now_s
     request.generated = generated_after(w, index, 0)
     leave_steps(w, request.slot, d)
+    row.departures += 1
     row.kv_tokens -= request.prompt_tokens + request.generated
     _take_out(w, d, w.slot[request.slot].position)
 
@@ -180,6 +181,7 @@ def finish_batch(w, index, d):
     request.generated = generated_after(w, index, 0)
     p99_s, tail_s = slot_tail(w, request.slot, d, request.output_tokens - 1)
     row.kv_tokens -= request.prompt_tokens + request.generated
+    row.departures += 1
     last = row.batch - 1
     _swap(w, d, 0, last)
     row.batch = last

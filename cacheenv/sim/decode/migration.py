@@ -146,6 +146,7 @@ def drop_migration(w, index):
         cancel_flow(w, np.int64(request.move_flow))
     target = w.decode[request.move_target]
     target.reserved_tokens -= request.move_reserved_tokens
+    target.released += 1
     target.incoming = NONE
     w.decode[request.move_source].outgoing = NONE
     request.move_state = MOVE_NONE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cacheenv.sim.core.jit import once
-from cacheenv.sim.decode.batch import expect_tokens
+from cacheenv.sim.decode.batch import expect_tokens, held_tokens
 from cacheenv.sim.decode.run import wake_at_boundary
 from cacheenv.sim.requests import preempt, reach_decode
 from cacheenv.sim.state.codes import NONE
@@ -46,6 +46,7 @@ def enter_preempted(w, index, d):
     preempt(w, index)
     w.request[index].wait_next = NONE
     row.preemptions += 1
+    row.preempted_tokens += held_tokens(w, index)
     if row.preempted_tail >= 0:
         w.request[row.preempted_tail].wait_next = index
     else:
@@ -58,6 +59,7 @@ def enter_preempted(w, index, d):
 def leave_preempted(w, d):
     """The first preempted request resumes."""
     row = w.decode[d]
+    row.preempted_tokens -= held_tokens(w, row.preempted_head)
     row.preempted_head = w.request[row.preempted_head].wait_next
     if row.preempted_head < 0:
         row.preempted_tail = NONE

@@ -18,10 +18,12 @@ from cacheenv.sim.decode.batch import (
     request_at,
     steps_to_finish,
 )
+from cacheenv.sim.decode.damping import admits, after_preemption
+from cacheenv.sim.decode.load import meter_load
 from cacheenv.sim.decode.migration import admit_arrived, capacity_tokens, drop_migration, leave_source
 from cacheenv.sim.decode.preemption import resume_seconds
 from cacheenv.sim.decode.queue import enter_preempted, leave_preempted, leave_waiting
-from cacheenv.sim.decode.run import add_stall, start_run
+from cacheenv.sim.decode.run import add_stall, start_run, wake_at_boundary
 from cacheenv.sim.requests import complete, leave_decode, start_decode
 
 
@@ -41,6 +43,7 @@ def step_boundary(w, d):
     if w.decode[d].batch > 0:
         start_run(w, d, _steps_ahead(w, d))
         meter_joiners(w, d)
+    meter_load(w, d)
 
 
 @once
@@ -80,8 +83,26 @@ def _send_answers(w, d):
 
 
 @inner
+def _departures(w, d):
+    """Counts what may make room: requests that left the batch, and reservations that were given back."""
+    return w.decode[d].departures + w.decode[d].released
+
+
+@inner
 def _fits(w, index, d):
-    """Admission rule: a batch place, and KV room with head-room for every request."""
+    """Admission rule: room, and after a preemption what damping asks for. Who is refused for that waits for room."""
+    row = w.decode[d]
+    if row.refused_at == _departures(w, d) or not _has_room(w, index, d):
+        return False
+    if row.batch == 0 or admits(w, d, index):
+        return True
+    row.refused_at = _departures(w, d)
+    return False
+
+
+@inner
+def _has_room(w, index, d):
+    """Plain rule: a batch place, and KV room with head-room for every request."""
     config = w.config[0]
     row = w.decode[d]
     incoming = 1 if row.incoming >= 0 else 0
@@ -143,22 +164,29 @@ def _victim(w, d):
 
 @once
 def _preempt(w, d):
-    """Frees KV until the next step fits."""
+    """Frees KV until the next step fits; the last one stays unless room is promised to a migration."""
     row = w.decode[d]
-    while row.batch > 1 and row.kv_tokens + row.batch > capacity_tokens(w, d):
+    before = row.preempted
+    fewest = 0 if row.incoming >= 0 else 1
+    while row.batch > fewest and row.kv_tokens + row.batch > capacity_tokens(w, d):
         index = _victim(w, d)
         if joined_now(w, index):  # it arrived by migration and goes before it has run
             add_stall(w, d, -w.config[0].join_stall_s)
         drop_migration(w, index)
         leave_batch(w, index, d)
         enter_preempted(w, index, d)
+    if row.preempted > before:
+        after_preemption(w, d)
+        if row.batch == 0:
+            wake_at_boundary(w, d)  # somebody smaller may have room
 
 
 @once
 def _steps_ahead(w, d):
     """Steps up to the boundary at which the batch must change."""
     row = w.decode[d]
-    if row.preempted_head >= 0 and _fits(w, row.preempted_head, d):
+    untried = row.refused_at != _departures(w, d)
+    if row.preempted_head >= 0 and untried and _has_room(w, row.preempted_head, d):
         return 1  # a later victim has made room for an earlier one
     until_full = (capacity_tokens(w, d) - row.kv_tokens) // row.batch
     return max(1, min(steps_to_finish(w, d), until_full))

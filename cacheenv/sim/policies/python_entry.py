@@ -13,6 +13,7 @@ from cacheenv.sim.policies.drive import STACKED_WORLD_TYPE
 from cacheenv.sim.state.world import world_at
 from cacheenv.sim.view.candidates import fill_running
 from cacheenv.sim.view.columns import DECISION_ROUTE, view_at
+from cacheenv.sim.view.fill import fill_end_view
 
 _INT = numba.types.int64
 
@@ -58,3 +59,9 @@ compose = direct(jit_signature(COMPOSE_SIGNATURE, _compose, HOT_OPTIONS), COMPOS
 def list_running(worlds, views, workload_of, index):
     """Fills the table of running requests in the view of world `index`, which an arrival leaves out."""
     fill_running(world_at(worlds, workload_of, index), view_at(views, index))
+
+
+@jit
+def look(worlds, views, workload_of, index):
+    """Fills the view of world `index` as it stands between two events; nothing is decided."""
+    fill_end_view(world_at(worlds, workload_of, index), view_at(views, index))

@@ -80,8 +80,9 @@ CONFIG = columns(
     i8 sharing handover first_token      # codes of their kinds
     i8 peer_pulls store_enabled write_through memory_enabled allow_reject  # 0 or 1
     i8 index_learns                      # when the index counts a prompt as cached
-    i8 candidates candidate_order max_batch reserve_tokens preemption
+    i8 candidates candidate_order max_batch reserve_tokens preemption damping
     i8 prediction prediction_seed warmup_requests
+    i8 all_candidates                    # 1: whoever runs is a candidate, by number
     i8 ticks                             # 1: rescheduling ticks are decisions
     i8 needs_running                     # 1: list the running requests in the view at arrivals too
     i8 batch_margin flow_margin          # tree nodes (an eighth) and flows that one event may take
@@ -120,6 +121,11 @@ STATE = columns(
     i8 free_slot
     [index.central]
     i8 news_head news_count              # ring of news on their way
+    [decode.load]
+    f8 load_at_s                         # sums of the instances' lines (see decode/load.py) stand for this moment:
+    f8 load_sum load_rise load_square load_cross load_rise_square  # x, its rise a second r, x^2, x r, r^2
+    f8 load_time_s load_sum_area load_square_area load_sum_squared_area  # integrals up to it
+    i8 load_parts                        # instances with a line
     [decode.gaps]
     i8 low_bin top_bin                   # range of gap bins in use
     """
@@ -217,13 +223,24 @@ DECODE = columns(
     i8 batch kv_tokens                   # requests, and their resident tokens when the run began
     i8 made_tokens                       # since the start
     i8 joined_head=-1                    # who joined at the present boundary
+    i8 departures                        # requests that have left the batch
     [decode.queue]
     i8 waiting preempted preemptions
+    i8 preempted_tokens                  # KV that the preempted ones had, and will need
     i8 head=-1 tail=-1 preempted_head=-1 preempted_tail=-1
     [decode.migration]
     i8 reserved_tokens                   # for the incoming migration
     i8 outgoing=-1 incoming=-1           # migrating requests, at most one each way
     i8 arrived=-1                        # the incoming one, complete and waiting for a boundary
+    i8 released                          # reservations given back unused
+    [decode.damping.sglang]
+    f8 damping_share                     # of what the batch may still generate: as the last preemption set it
+    i8 damping_step                      # step of the instance at which it did
+    [decode.load]
+    f8 load_at_s load_tokens load_rise   # its line: start, KV tokens there, tokens a second
+    i8 load_on                           # it has one
+    [decode.steps]
+    i8 refused_at=-1                     # departures and releases when damping last refused somebody
     """
 )
 

@@ -18,16 +18,23 @@ NO_ROOM = -(1 << 60)
 
 @inner
 def fill_candidates(w, view):
-    """The K candidates of every source: the requests whose move is worth most by `candidate_order`.
+    """The K candidates of every source: the requests whose move is worth most by `candidate_order`, or all of them.
 
     Returns whether any move is legal. Rows of a source are in falling order of worth; ties go to the lowest request.
+    Where all are candidates they stand by request.
     """
     slots = w.config[0].candidates
     roomiest, second, best = _roomiest(w)
     legal = False
+    at = np.int64(0)
+    if w.config[0].all_candidates:
+        fill_running(w, view)
     for source in range(w.decode.shape[0]):
         first = source * slots
-        filled = _fill_source(w, view, source, first)
+        if w.config[0].all_candidates:
+            filled, at = _fill_whole_batch(w, view, source, first, at)
+        else:
+            filled = _fill_source(w, view, source, first)
         if w.decode[source].outgoing < 0:
             room = second if source == best else roomiest
             for k in range(filled):
@@ -48,6 +55,42 @@ def _roomiest(w):
             elif room > second:
                 second = room
     return most, second, best
+
+
+@once
+def _fill_whole_batch(w, view, source, first, at):
+    """Fills the slots of one source with all that may be moved, from row `at` of the running ones on.
+
+    Returns how many are valid, and the running row behind those of the source.
+    """
+    for row in range(first, first + w.config[0].candidates):
+        view.candidate[row].valid = 0
+        view.candidate[row].source = source
+    row = first
+    while at < view.cluster[0].num_running and view.running[at].instance == source:
+        runs = view.running[at]
+        if not runs.migrating:
+            _fill_entry(w, view, row, runs.request, runs.generated_tokens, runs.predicted_remaining_tokens)
+            row += 1
+        at += 1
+    return row - first, at
+
+
+@inner
+def _fill_entry(w, view, row, index, generated, left_tokens):
+    """One candidate."""
+    request = w.request[index]
+    entry = view.candidate[row]
+    tokens = request.prompt_tokens + generated
+    entry.valid = 1
+    entry.request = index
+    entry.kv_tokens = tokens
+    entry.prompt_tokens = request.prompt_tokens
+    entry.generated_tokens = generated
+    entry.predicted_remaining_tokens = left_tokens
+    entry.migrate_s = send_seconds(w, decode_nic(w, entry.source), tokens)
+    entry.since_move_s = w.state[0].now_s - request.last_move_s
+    entry.migrations = request.migrations
 
 
 @once
@@ -78,16 +121,7 @@ def _fill_source(w, view, source, first):
         if place >= slots:
             continue
         filled = min(filled + 1, slots)
-        entry = view.candidate[first + place]
-        entry.valid = 1
-        entry.request = index
-        entry.kv_tokens = tokens
-        entry.prompt_tokens = request.prompt_tokens
-        entry.generated_tokens = generated
-        entry.predicted_remaining_tokens = left_tokens
-        entry.migrate_s = send_seconds(w, decode_nic(w, source), tokens)
-        entry.since_move_s = w.state[0].now_s - request.last_move_s
-        entry.migrations = request.migrations
+        _fill_entry(w, view, first + place, index, generated, left_tokens)
     return filled
 
 

@@ -41,6 +41,7 @@ CLUSTER_VIEW = record(
         ("num_decode", "i8"),
         ("num_candidates", "i8"),  # K, candidate slots per decode instance
         ("num_running", "i8"),  # valid rows of `running` (0 where the table was not asked for)
+        ("mean_output_tokens", "f8"),  # of the population that the requests come from
         ("page_tokens", "i8"),
         ("kv_bytes_per_token", "f8"),  # bytes moved for one token, kv_copies included
         ("setup_s", "f8"),  # fixed time of a transfer
@@ -117,6 +118,11 @@ DECODE_VIEW = record(
         ("preempted_requests", "i8"),
         ("pending_requests", "i8"),  # assigned here, still in prefill or hand-over
         ("pending_tokens", "i8"),  # prompt tokens of the pending and waiting requests
+        ("preempted_tokens", "i8"),  # KV tokens that the preempted requests had and will need
+        (
+            "first_waiting_tokens",
+            "i8",
+        ),  # KV tokens of the next one to be admitted, a preempted one first
         ("inflight_requests", "i8"),  # assigned here and not finished
         ("dispatched_requests", "i8"),
         ("kv_tokens", "i8"),  # C, resident tokens of the batch at the last step boundary

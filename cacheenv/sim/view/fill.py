@@ -10,6 +10,7 @@ from cacheenv.sim.cache.radix import forest_of, used_pages
 from cacheenv.sim.compute.cost import prefill_seconds, step_seconds
 from cacheenv.sim.compute.prediction import predicted_remaining
 from cacheenv.sim.core.jit import inner, jit, once
+from cacheenv.sim.decode.batch import held_tokens
 from cacheenv.sim.decode.migration import can_receive, capacity_tokens
 from cacheenv.sim.decode.run import resident_tokens
 from cacheenv.sim.network.links import pull_seconds
@@ -28,6 +29,7 @@ def fill_constants(w, view):
     cluster.num_prefill = config.num_prefill
     cluster.num_decode = config.num_decode
     cluster.num_candidates = config.candidates
+    cluster.mean_output_tokens = w.mean_residual_tokens[0]
     cluster.page_tokens = config.page_tokens
     cluster.kv_bytes_per_token = config.prefill_kv_bytes
     cluster.setup_s = config.setup_s
@@ -134,6 +136,9 @@ def _fill_decode(w, view, prompt_tokens):
         entry.preempted_requests = row.preempted
         entry.pending_requests = row.pending
         entry.pending_tokens = row.pending_tokens
+        entry.preempted_tokens = row.preempted_tokens
+        first = row.preempted_head if row.preempted_head >= 0 else row.head
+        entry.first_waiting_tokens = held_tokens(w, first) if first >= 0 else 0
         entry.inflight_requests = row.inflight
         entry.dispatched_requests = row.dispatched
         entry.kv_tokens = resident
@@ -236,9 +241,9 @@ def fill_migrate_view(w, view):
     return True
 
 
-@once
+@inner
 def fill_end_view(w, view):
-    """The view when an episode is over, or cut off: the cluster as it stands, and nothing to decide."""
+    """The cluster as it stands, and nothing to decide: an episode is over or cut off, or somebody only looks."""
     fill_candidates(w, view)
     _fill_without_request(w, view)
     view.cluster[0].decision = DECISION_NONE

@@ -62,6 +62,7 @@ class ReferenceCluster:
     join_stall_s: float = 0.0
     preemption: str = "recompute"  # recompute | swap
     swap_bytes_per_s: float = 25e9
+    damping: str = "none"  # none | sglang
     decode_kv_bytes_per_token: float = 1.0  # copies included
     decode_prefill_a_s: float = 0.0  # prefill on the decode hardware: recomputation after a preemption
     decode_prefill_b_s: float = 0.0
@@ -88,7 +89,7 @@ class ReferenceCluster:
     memory_tokens: int = 0
     # rescheduling
     period_s: float = 1.0
-    candidates: int = 4
+    candidates: int | None = 4  # None: all
     candidate_order: str = "remaining_per_kv"  # remaining_per_kv | shortest_kv
     stall_s: float = 0.0
     # prediction
@@ -101,6 +102,10 @@ class ReferenceCluster:
     slo_tbt_tail_s: float | None = None
     slo_e2e_s: float | None = None
     warmup_requests: int = 0
+
+    def candidate_slots(self) -> int:
+        """Candidates of a decode instance at most."""
+        return self.max_batch if self.candidates is None else self.candidates
 
     def cache_pages(self) -> int:
         """Capacity of one prefill instance's cache."""

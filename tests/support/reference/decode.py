@@ -31,6 +31,10 @@ class DecodeInstance:
         self.busy_s = 0.0
         self.generated_tokens = 0
         self.preemptions = 0
+        self.steps = 0
+        # After a preemption: share of the outputs to come for which room is kept, and the step at which it was set.
+        self.share, self.share_step = 0.0, 0
+        self.full = False  # somebody was refused for it, and nobody has left since
 
     def kv_tokens(self) -> int:
         """C: resident tokens of the batch at the last step boundary."""
@@ -48,6 +52,27 @@ class DecodeInstance:
         needed = self.kv_tokens() + self.reserved_tokens() + kv_tokens + cluster.reserve_tokens * (count + 1)
         return count + incoming + 1 <= cluster.max_batch and needed <= cluster.kv_tokens
 
+    def lets_in(self, live: LiveRequest, joined: list[tuple[LiveRequest, bool]]) -> bool:
+        """Whether a request may join the batch, which some have joined at this boundary."""
+        if self.full or not self.fits(live.kv_tokens()):
+            return False
+        self.full = not self._room_for_growth(live, [other for other, _ in joined])
+        return not self.full
+
+    def _room_for_growth(self, live: LiveRequest, joined: list[LiveRequest]) -> bool:
+        """SGLang's care after a preemption: room for what is still to be generated, for a share of it of the others."""
+        share = self.share - (0.7 - 0.14 * 0.7) / 600 * max(0, self.steps - self.share_step - 1)
+        if self.cluster.damping == "none" or share <= 0.14 * 0.7 or not self.batch:
+            return True
+
+        def growth(one: LiveRequest, part: float) -> int:
+            to_come = min(one.output_tokens - one.generated, 4096)
+            return max(self.cluster.reserve_tokens, math.floor(part * to_come))
+
+        needed = self.kv_tokens() + self.reserved_tokens() + live.kv_tokens() + growth(live, 1.0)
+        needed += sum(growth(other, 1.0 if other in joined else share) for other in self.batch)
+        return needed <= self.cluster.kv_tokens
+
     def boundary(self, sim: ReferenceSimulator, now: float) -> None:
         """A step ends (or the instance wakes up), the batch changes, the next step starts."""
         self.wake_pending = False
@@ -59,14 +84,24 @@ class DecodeInstance:
         # 3 admissions
         joined = self._admit(sim)
         # 4 preemptions
-        while len(self.batch) > 1 and self._short_of_room():
+        before = len(self.batch)
+        # the last one stays, unless it would grow into what an incoming migration was promised
+        while len(self.batch) > (0 if self.incoming else 1) and self._short_of_room():
             self._preempt(sim, now)
+        if len(self.batch) < before:
+            generated = sum(live.generated for live in self.batch)
+            outputs = sum(live.output_tokens for live in self.batch)
+            self.share = min(1.0, (generated + 20 * len(self.batch)) / (outputs + 1))
+            self.share_step = self.steps
+            if not self.batch:
+                sim.wake_decode(self, now)
         # 5 the next step
         if self.batch:
             self._start_step(sim, joined, now)
 
     def _end_step(self, sim: ReferenceSimulator, now: float) -> None:
         self.stepping = False
+        self.steps += 1
         self.busy_s += self.step_s
         self.generated_tokens += len(self.batch)
         for live in self.batch:
@@ -75,6 +110,7 @@ class DecodeInstance:
         finished = [live for live in self.batch if live.generated == live.output_tokens]
         for live in finished:
             self.batch.remove(live)
+            self.full = False
             if live.migration is not None:
                 sim.migrations.cancel(live.migration, now)
             sim.finish(live, now)
@@ -93,10 +129,10 @@ class DecodeInstance:
             sim.migrations.admitted(self.incoming)
             joined.append((live, False))
             self.batch.append(live)
-        while self.preempted and self.fits(self.preempted[0].kv_tokens()):
+        while self.preempted and self.lets_in(self.preempted[0], joined):
             joined.append((self.preempted[0], True))
             self.batch.append(self.preempted.pop(0))
-        while not self.preempted and self.waiting and self.fits(self.waiting[0].kv_tokens()):
+        while not self.preempted and self.waiting and self.lets_in(self.waiting[0], joined):
             joined.append((self.waiting[0], False))
             self.batch.append(self.waiting.pop(0))
         return joined
@@ -108,6 +144,7 @@ class DecodeInstance:
     def _preempt(self, sim: ReferenceSimulator, now: float) -> None:
         victim = min(self.batch, key=lambda live: (live.generated, -live.prompt_tokens, -live.index))
         self.batch.remove(victim)
+        self.full = False
         self.preempted.append(victim)
         victim.record.preemptions += 1
         self.preemptions += 1

@@ -51,16 +51,18 @@ class Migrations:
         self.sim = sim
 
     def candidates(self, source: DecodeInstance) -> list[LiveRequest]:
-        """The K requests of a decode instance that may be offered for a move, best first."""
+        """The K requests of a decode instance that may be offered for a move, best first; all of them by number."""
         cluster = self.sim.cluster
 
         def key(live: LiveRequest) -> tuple[float, int]:
+            if cluster.candidates is None:
+                return 0.0, live.index
             if cluster.candidate_order == "shortest_kv":
                 return live.kv_tokens(), live.index
             remaining = predicted_remaining(cluster, live.index, live.output_tokens, live.generated, self.sim.noise)
             return -remaining / live.kv_tokens(), live.index
 
-        return sorted((live for live in source.batch if live.migration is None), key=key)[: cluster.candidates]
+        return sorted((live for live in source.batch if live.migration is None), key=key)[: cluster.candidate_slots()]
 
     def legal_moves(self) -> list[Move]:
         """All moves that are legal now, by source, slot, destination."""
@@ -103,6 +105,7 @@ class Migrations:
             self.cancel(migration, now)
             return
         migration.source.batch.remove(migration.live)
+        migration.source.full = False
         migration.left = True
 
         def arrived(now: float) -> None:
@@ -130,6 +133,7 @@ class Migrations:
         migration.live.migration = None
         migration.source.outgoing = None
         migration.destination.incoming = None
+        migration.destination.full = False
         self.sim.wake_decode(migration.destination, now)
 
     def _send(

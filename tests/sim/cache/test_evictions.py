@@ -84,6 +84,21 @@ def test_both_parts_of_a_split_edge_keep_their_count_and_their_age():
     assert left(tree, "abc", "xy", "abd") == [2, 0, 2]
 
 
+def test_the_upper_part_of_a_split_edge_keeps_its_count():
+    # "ab" has 3 uses of the time before the split and one since, "c" and "pq" have 3. "c" was used longest ago.
+    tree = tree_with("lfu", "abc", "abc", "abc", "ab", "pq", "pq", "pq")
+    tree.evict(2)
+    assert left(tree, "abc", "pq") == [2, 1]
+
+
+def test_the_lower_part_of_a_split_edge_keeps_its_place():
+    # Behind "ab" stand "cd", to place 4, and "xyz", to place 5: z, then d, y, c, x: the older first.
+    tree = tree_with("length_aware", "abcd", "abxyz")
+    for row in ([4, 4], [3, 4], [3, 3], [2, 3], [2, 2]):
+        tree.evict(1)
+        assert left(tree, "abcd", "abxyz") == row
+
+
 def test_fifo_does_not_look_at_use():
     tree = tree_with("fifo", "ab", "xy")
     tree.insert(tokens("ab"))

@@ -8,19 +8,23 @@ Rule: every request is assumed to decode for the same time t_d. For the moment t
   4. Accept while the larger of it and the prefill load (predicted TTFT / SLO) is at most `threshold`.
 Parameters:
   threshold (ratio): largest load that is accepted; OURS, the paper gives none
-  decode_time_s (s): t_d, to be set to the mean decode time of the workload; OURS, the paper gives none: the 343 output
-    tokens of Mooncake's conversation trace at 29 ms
+  decode_time_s (s): t_d; OURS, the paper gives none: 0 takes what has been observed
 Ours: the requests in flight on a prefill instance are taken to leave it evenly over its backlog, so of a backlog b the
 share min(1, t/b) has left by t; those that left more than t_d before t are gone from decode too; without a backlog all
-are in hand-over and count. Requests that wait at a decode instance (or were preempted) count in its batch, with the
-mean prompt of its requests that are not running. Growth of the KV until t is left out.
+are in hand-over and count. Requests that wait at a decode instance (or were preempted) count in its batch. Growth of
+the KV until t is left out. The observed t_d is the decode time of the requests that one finds decoding: of those that
+have ended the sum of the squares over the sum. With their plain mean the rule takes long ones for gone that run on, as
+the short ones among those of their age have left already, and it refuses next to nothing. Until one has ended nobody is
+taken to leave. Where admission is asked again after a prefill, it accepts.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from cacheenv.policy import jit, policy, proposed_route
+from cacheenv.policy import DECISION_ADMIT, jit, policy, proposed_route
 from cacheenv_baselines.rules import step_forecast_s, tbt_slo_s, ttft_forecast_s
 
 
@@ -45,12 +49,8 @@ def forecast_batches(view, ahead_s, decode_time_s, requests, tokens):
         added_tokens += share * view.prefill[i].inflight_tokens
     for d in range(num_decode):
         row = view.decode[d]
-        waiting = row.waiting_requests + row.preempted_requests
-        not_running = row.waiting_requests + row.pending_requests
-        requests[d] = waiting + added_requests / num_decode
-        tokens[d] = added_tokens / num_decode
-        if not_running > 0:
-            tokens[d] += waiting * row.pending_tokens / not_running
+        requests[d] = row.waiting_requests + row.preempted_requests + added_requests / num_decode
+        tokens[d] = row.waiting_tokens + row.preempted_tokens + added_tokens / num_decode
     for j in range(view.cluster[0].num_running):
         running = view.running[j]
         if running.elapsed_s + ahead_s <= decode_time_s:
@@ -58,13 +58,17 @@ def forecast_batches(view, ahead_s, decode_time_s, requests, tokens):
             tokens[running.instance] += running.kv_tokens
 
 
-@policy(kind="admission", params={"threshold": 1.0, "decode_time_s": 10.0}, needs_running=True)
+@policy(kind="admission", params={"threshold": 1.0, "decode_time_s": 0.0}, needs_running=True)
 def predictive_reject(view, rng, params):
     """Mooncake's early rejection on the decode load predicted for the end of the request's prefill."""
     threshold, decode_time_s = params[0], params[1]
     prefill, _, pull = proposed_route(view)
     if prefill < 0:
         return 0
+    if view.cluster[0].decision == DECISION_ADMIT:
+        return 1
+    if decode_time_s <= 0.0:
+        decode_time_s = view.cluster[0].decode_time_s if view.cluster[0].decoded_requests > 0 else math.inf
     num_decode = view.cluster[0].num_decode
     ahead_s = ttft_forecast_s(view, prefill, pull)
     requests, tokens = np.zeros(num_decode), np.zeros(num_decode)

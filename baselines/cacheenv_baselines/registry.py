@@ -11,6 +11,8 @@ from cacheenv.policy import Policy, PolicyBundle
 PLACES = {
     "cpd": ("cpd", "cpd"),
     "early_reject": ("early_reject", "early_reject"),
+    "kv_reject": ("kv_reject", "kv_reject"),
+    "late_reject": ("late_reject", "late_reject"),
     "least_backlog": ("least_backlog", "least_backlog"),
     "least_kv": ("least_kv", "least_kv"),
     "least_requests": ("least_requests", "least_requests"),

@@ -127,6 +127,20 @@ def step_forecast_s(view, decode, requests, tokens):
 
 
 @jit
+def present_requests(view, decode):
+    """Requests whose KV is at a decode instance: in the batch, waiting for it, or thrown out of it."""
+    row = view.decode[decode]
+    return row.running_requests + row.waiting_requests + row.preempted_requests
+
+
+@jit
+def present_tokens(view, decode):
+    """Their KV tokens."""
+    row = view.decode[decode]
+    return row.kv_tokens + row.waiting_tokens + row.preempted_tokens
+
+
+@jit
 def tbt_slo_s(view):
     """The SLO on the time between tokens: on its tail, else on its mean (TPOT), else infinite."""
     cluster = view.cluster[0]

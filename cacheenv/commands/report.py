@@ -27,6 +27,7 @@ OCCASIONAL_COLUMNS = [
     ("migrations", "migrations", "count", 1.0),
     ("preemptions", "preemptions", "count", 1.0),
     ("rejected", "rejected", "count", 1.0),
+    ("rejected_late", "rejected late", "count", 1.0),
     ("too_large", "too large", "count", 1.0),
     ("unfinished", "unfinished", "count", 1.0),
 ]

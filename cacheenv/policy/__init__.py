@@ -10,6 +10,7 @@ from cacheenv.policy.names import PolicyProvider, as_bundle, available_policies,
 from cacheenv.sim.core.jit import jit
 from cacheenv.sim.core.rng import random_below, uniform
 from cacheenv.sim.view.columns import (
+    DECISION_ADMIT,
     DECISION_MIGRATE,
     DECISION_NONE,
     DECISION_ROUTE,
@@ -19,6 +20,7 @@ from cacheenv.sim.view.columns import (
 )
 
 __all__ = [
+    "DECISION_ADMIT",
     "DECISION_MIGRATE",
     "DECISION_NONE",
     "DECISION_ROUTE",

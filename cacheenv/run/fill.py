@@ -51,7 +51,9 @@ def flow_margin(scenario: Scenario) -> int:
     return max(pool_margin(scenario), cluster.decode.max_batch + 8 if cluster.prefill.cache_outputs else 0)
 
 
-def start_tables(scenario: Scenario, spec: ClusterSpec, *, ticks: bool, needs_running: bool) -> dict[str, np.ndarray]:
+def start_tables(
+    scenario: Scenario, spec: ClusterSpec, *, ticks: bool, needs_running: bool, admits: bool
+) -> dict[str, np.ndarray]:
     """The tables with constant columns as an episode starts with them: name -> rows, see :class:`World`.
 
     Args:
@@ -59,11 +61,13 @@ def start_tables(scenario: Scenario, spec: ClusterSpec, *, ticks: bool, needs_ru
         spec: Machines.
         ticks: Whether rescheduling ticks are decisions.
         needs_running: Whether the view lists the running requests at arrivals too.
+        admits: Whether somebody answers the question to admission after a prefill, where the scenario has it.
     """
     config = CONFIG.start.copy()
     for name, value in _settings(scenario, spec).items():
         config[name] = value
     config["ticks"], config["needs_running"] = ticks, needs_running
+    config["after_prefill"] = admits and scenario.admission.after_prefill and scenario.admission.allow_reject
     return {"config": config, **_machines(spec, scenario.cluster.page_tokens, scenario.cluster.index.memory_tokens)}
 
 

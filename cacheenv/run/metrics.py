@@ -18,6 +18,7 @@ from cacheenv.sim.state.codes import (
     KIND_PREFILL,
     KIND_STORE,
     REJECTED,
+    REJECTED_LATE,
     TOO_LARGE,
     UNFINISHED,
 )
@@ -65,8 +66,10 @@ METRICS: dict[str, tuple[str, str]] = {
     "requests": ("count", "requests counted"),
     "completed": ("count", "requests with all their tokens"),
     "rejected": ("count", "requests refused at arrival by the policy"),
+    "rejected_late": ("count", "requests refused by the policy after their prefill"),
     "too_large": ("count", "requests that fit on no instance"),
     "unfinished": ("count", "requests under way when the run was cut off"),
+    "wasted_prefill_tokens": ("tokens", "tokens computed for the requests that were refused after their prefill"),
     "preemptions": ("count", "requests thrown out of a decode batch for lack of KV room"),
     "migrations": ("count", "migrations that ended in a join"),
     "rework_tokens": ("tokens", "tokens recomputed after preemptions"),
@@ -134,10 +137,13 @@ def summarize(
     for name, code in (
         ("completed", COMPLETED),
         ("rejected", REJECTED),
+        ("rejected_late", REJECTED_LATE),
         ("too_large", TOO_LARGE),
         ("unfinished", UNFINISHED),
     ):
         summary[name] = int(np.count_nonzero(outcome == code))
+    late = _only(rows, outcome == REJECTED_LATE)
+    summary["wasted_prefill_tokens"] = int((late["prompt_tokens"] - late["hit_tokens"]).sum())
     for name in ("preemptions", "migrations", "rework_tokens"):
         summary[name] = int(rows[name].sum())
     summary["makespan_s"] = makespan_s

@@ -16,6 +16,7 @@ from cacheenv.sim.state.codes import (
     PHASE_MAIN,
     PREFILLING,
     QUEUED,
+    REJECTED_LATE,
     WAITING,
 )
 from cacheenv.sim.state.columns import columns
@@ -57,7 +58,7 @@ def request_records(world: World, count: int) -> np.recarray:
     for name in ("prefill_instance", "decode_instance"):
         records[name][~arrived] = -1
     routed = arrived & (records["prefill_instance"] >= 0)
-    decoded = routed & (records["output_tokens"] > 1)
+    decoded = routed & (records["output_tokens"] > 1) & (records["outcome"] != REJECTED_LATE)
     completed = records["outcome"] == COMPLETED
     for name in _TIMES[1:]:
         if name in _LAST_STATE_BEFORE:

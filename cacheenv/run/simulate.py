@@ -22,7 +22,7 @@ from cacheenv.sim.actions import move_count, route_count
 from cacheenv.sim.decode.load import areas_until
 from cacheenv.sim.state.codes import STOP_DONE, STOP_GROW, STOP_HORIZON
 from cacheenv.sim.state.world import World
-from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE, View
+from cacheenv.sim.view.columns import DECISION_ADMIT, DECISION_MIGRATE, DECISION_ROUTE, View
 from cacheenv.workload import Workload
 
 
@@ -159,7 +159,7 @@ def drive(worlds: Worlds, index: int, bundle: PolicyBundle) -> int:
         stop = int(run(worlds.tables, worlds.views, worlds.workload_of, index, policies, parts))
         if stop == STOP_GROW:
             worlds.grow()
-        elif stop in (DECISION_ROUTE, DECISION_MIGRATE):
+        elif stop in (DECISION_ROUTE, DECISION_ADMIT, DECISION_MIGRATE):
             _act(worlds, index, view, bundle.actor, stop)
         else:
             if stop == STOP_DONE:
@@ -172,7 +172,10 @@ def _act(worlds: Worlds, index: int, view: View, actor: Any, stop: int) -> None:
     from cacheenv.sim.policies.python_entry import fill_mask, take
 
     prefills, decodes, candidates = len(view.prefill), len(view.decode), int(view.cluster[0].num_candidates)
-    count = route_count(prefills, decodes) if stop == DECISION_ROUTE else move_count(decodes, candidates)
+    if stop == DECISION_ADMIT:
+        count = 2  # 0 refuses, 1 accepts
+    else:
+        count = route_count(prefills, decodes) if stop == DECISION_ROUTE else move_count(decodes, candidates)
     mask = np.zeros(count, np.bool_)
     fill_mask(worlds.views, index, stop, mask)
     answer = actor.act(view, mask)

@@ -52,7 +52,8 @@ class Worlds:
         self.bundle = bundle or PolicyBundle("none")
         self.spec = spec or resolve(scenario)
         needs_running = needs_running or any(part.needs_running for part in self.bundle.parts())
-        self._start = start_tables(scenario, self.spec, ticks=ticks, needs_running=needs_running)
+        admits = self.bundle.admission is not None or bool(getattr(self.bundle.actor, "admits", False))
+        self._start = start_tables(scenario, self.spec, ticks=ticks, needs_running=needs_running, admits=admits)
         self.workloads = WorkloadRows(count)
         self.tables: World | None = None
         self.views: View = allocate_view(

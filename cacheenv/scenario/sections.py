@@ -186,3 +186,4 @@ class AdmissionConfig:
     """Admission control."""
 
     allow_reject: bool = flag(True, "policies may reject requests")
+    after_prefill: bool = flag(False, "admission policies are asked again at the end of each prefill")

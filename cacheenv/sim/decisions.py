@@ -8,6 +8,7 @@ from cacheenv.sim.actions import (
     move_parts,
     reject_number,
     route_is_legal,
+    route_number,
     route_parts,
     stay_number,
 )
@@ -20,12 +21,13 @@ from cacheenv.sim.index.hits import available_pages, look_up
 from cacheenv.sim.index.router_memory import recall, remember
 from cacheenv.sim.prefill.pages import hold_match
 from cacheenv.sim.prefill.queue import enqueue
+from cacheenv.sim.prefill.second_check import settle_check
 from cacheenv.sim.prefill.transfers import start_pull, start_schedule
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import arrive, assign_decode, assign_prefill, decide, reject, turn_away
-from cacheenv.sim.state.codes import EVENT_ARRIVAL, EVENT_TICK, LEARNS_ASSIGNED, NONE
+from cacheenv.sim.state.codes import EVENT_ARRIVAL, EVENT_TICK, LEARNS_ASSIGNED, NONE, REJECTED
 from cacheenv.sim.state.ids import TIMER_ARRIVAL, TIMER_TICK, cluster_timer, decode_instance, tree_of
-from cacheenv.sim.view.fill import fill_migrate_view, fill_route_view
+from cacheenv.sim.view.fill import fill_check_view, fill_migrate_view, fill_route_view
 
 # -- arrivals --------------------------------------------------------------------------------------------------------
 
@@ -93,7 +95,7 @@ def apply_route(w, view, action):
         action = fallback_route(view)
     decide(w, index, available_pages(w, index) * config.page_tokens)
     if action == reject_number(config.num_prefill, config.num_decode):
-        reject(w, index)
+        reject(w, index, REJECTED)
         return legal
     p, d, pull = route_parts(action, config.num_decode)
     hit_pages = w.lookup[0].best_pages if pull else w.hit[p].pages
@@ -111,6 +113,38 @@ def apply_route(w, view, action):
         hold_match(w, index)
     wake(w, p)
     return legal
+
+
+# -- the second question to admission --------------------------------------------------------------------------------
+
+
+@once
+def next_check(w, view):
+    """Fills the view for the question about a prompt that has been computed; False where there is none.
+
+    What is proposed is the request's own route.
+    """
+    index = w.state[0].check_head
+    if index < 0:
+        return False
+    fill_check_view(w, view, index)
+    request = w.request[index]
+    view.cluster[0].proposed = route_number(
+        request.prefill_instance, request.decode_instance, 0, w.config[0].num_decode
+    )
+    return True
+
+
+@inner
+def apply_check(w, answer):
+    """Carries out the answer of an admission policy: 0 refuses. Returns False when it was neither 0 nor 1."""
+    state = w.state[0]
+    state.decisions += 1
+    settle_check(w, answer != 0)
+    if answer == 0 or answer == 1:
+        return True
+    state.invalid += 1
+    return False
 
 
 # -- rescheduling ticks ----------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The event loop: runs a world to its next decision.
 
-`advance` stops with `DECISION_ROUTE` (then comes `apply_route`), with `DECISION_MIGRATE` (then `apply_move`), or with a
-`STOP_*` code.
+`advance` stops with `DECISION_ROUTE` (then comes `apply_route`), with `DECISION_ADMIT` (then `apply_check`), with
+`DECISION_MIGRATE` (then `apply_move`), or with a `STOP_*` code.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from cacheenv.sim.answers import answer_arrived
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import kind_of
-from cacheenv.sim.decisions import forget_tick, next_move, only_tick_left, open_arrival, open_tick
+from cacheenv.sim.decisions import forget_tick, next_check, next_move, only_tick_left, open_arrival, open_tick
 from cacheenv.sim.decode.migration import copy_arrived, delta_arrived
 from cacheenv.sim.decode.queue import enter_waiting
 from cacheenv.sim.decode.steps import step_boundary
@@ -19,6 +19,7 @@ from cacheenv.sim.prefill.batch import end_batch, start_batch
 from cacheenv.sim.prefill.handover import end_handover, send_layers
 from cacheenv.sim.prefill.transfers import end_schedule, pull_arrived, store_written
 from cacheenv.sim.state.codes import (
+    DECISION_ADMIT,
     DECISION_MIGRATE,
     DECISION_ROUTE,
     EVENT_ARRIVAL,
@@ -49,6 +50,8 @@ def advance(w, view):
     while True:
         if _needs_growth(w):  # before each move of a tick too: each one takes a flow
             return STOP_GROW
+        if next_check(w, view):
+            return DECISION_ADMIT
         if state.tick_open and next_move(w, view):
             return DECISION_MIGRATE
         if only_tick_left(w):

@@ -3,7 +3,7 @@
 A request enters and leaves an instance here and nowhere else, so the counts of an instance's work always fit.
 
 A request counts once for the reward, as soon as its fate is known: violated when its TTFT is too long (at its first
-token) or when an objective is missed at its end, met otherwise, rejected at arrival.
+token) or when an objective is missed at its end, met otherwise, rejected when it is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from cacheenv.sim.state.codes import (
     PREEMPTED,
     PREFILLING,
     QUEUED,
-    REJECTED,
     RUNNING,
     TOO_LARGE,
     WAITING,
@@ -67,13 +66,13 @@ def turn_away(w, index):
     _leave_system(w, index, TOO_LARGE)
 
 
-@once
-def reject(w, index):
-    """A policy refused the request."""
-    if w.request[index].counted:
+@inner
+def reject(w, index, outcome):
+    """A policy refused the request, at its arrival or after its prefill: `outcome` says which."""
+    if w.request[index].counted and not w.request[index].settled:
         w.request[index].settled = 1
         w.state[0].rejected += 1
-    _leave_system(w, index, REJECTED)
+    _leave_system(w, index, outcome)
 
 
 @once
@@ -107,7 +106,13 @@ def complete(w, index, tbt_p99_s, tbt_tail_s):
     request.finish_s = state.now_s
     request.e2e_s = request.finish_s + config.response_overhead_s - request.arrival_s
     gaps = request.output_tokens - 1
-    request.tpot_s = (request.finish_s - request.first_token_s) / gaps if gaps > 0 else 0.0
+    request.tpot_s = 0.0
+    if gaps > 0:
+        request.tpot_s = (request.finish_s - request.first_token_s) / gaps
+        decode_s = request.finish_s - request.decode_start_s
+        state.decode_sum_s += decode_s
+        state.decode_squares_s2 += decode_s * decode_s
+        state.decoded += 1
     met = (
         request.ttft_s <= config.slo_ttft_s
         and request.tpot_s <= config.slo_tpot_s
@@ -197,9 +202,9 @@ def assign_decode(w, index, d):
     row.dispatched += 1
 
 
-@once
+@inner
 def skip_decode(w, index):
-    """A request of one token never comes to its decode instance."""
+    """A request of one token, or one that is refused after its prefill, never comes to its decode instance."""
     request = w.request[index]
     row = w.decode[request.decode_instance]
     row.pending -= 1

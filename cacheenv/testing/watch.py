@@ -12,7 +12,7 @@ from typing import NoReturn
 import numpy as np
 
 from cacheenv.errors import InputError
-from cacheenv.policy import DECISION_MIGRATE, KINDS, Policy, PolicyBundle, View
+from cacheenv.policy import DECISION_ADMIT, DECISION_MIGRATE, KINDS, Policy, PolicyBundle, View
 from cacheenv.policy.actions import split_route
 from cacheenv.policy.compiled import bundle_addresses, policy_params, policy_streams
 from cacheenv.run.seeds import split_seed
@@ -61,6 +61,7 @@ class Watch:
         self.noise = noise
         self.needs_running = fill_running or needs_running(bundle)
         self.migrates = has_moves(bundle)
+        self.admits = bundle.admission is not None or bool(getattr(bundle.actor, "admits", False))
         self.log = Log()
         self._copy: GuardedView | None = None
         self._place = ""
@@ -69,19 +70,28 @@ class Watch:
         """Asks the policy and judges what it says."""
         cluster = view.cluster[0]
         moving = int(cluster.decision) == DECISION_MIGRATE
-        kind = "tick" if moving else "arrival"
+        asked_again = int(cluster.decision) == DECISION_ADMIT
+        kind = "tick" if moving else "end of a prefill" if asked_again else "arrival"
         self._place = (
             f"policy {self.name}: world '{self.world}', decision {len(self.log.actions)} "
             f"({kind} at {float(cluster.now_s):.4g} s)"
         )
         if self._copy is None:
             self._copy = GuardedView(view, self.noise)
+        if asked_again:
+            verdict = self.admit(view, mask)
+            self.log.actions.append(verdict)
+            return verdict
         action = self.decide(view, mask, moving)
         self._book(action, view, mask, moving)
         return action
 
     def decide(self, view: View, mask: np.ndarray, moving: bool) -> int:
         """The policy's action."""
+        raise NotImplementedError
+
+    def admit(self, view: View, mask: np.ndarray) -> int:
+        """The policy's answer at the end of a prefill."""
         raise NotImplementedError
 
     def fail(self, message: str) -> NoReturn:
@@ -132,6 +142,10 @@ class ActorWatch(Watch):
         super().__init__(bundle, world, noise, fill_running)
         self.actor = bundle.actor
 
+    def admit(self, view: View, mask: np.ndarray) -> int:
+        """One call of `act`, whose mask has two entries: refuse and accept."""
+        return self.decide(view, mask, False)
+
     def decide(self, view: View, mask: np.ndarray, moving: bool) -> int:
         """One call of `act`."""
         assert self._copy is not None
@@ -175,6 +189,10 @@ class CompiledWatch(Watch):
         self.guarded = [GuardedNumbers(len(part.parameter_array()), noise) if part else None for part in self.parts]
         self._scratch: GuardedView | None = None
 
+    def admit(self, view: View, mask: np.ndarray) -> int:
+        """The admission policy's second answer."""
+        return self._verdict(self._ask(ADMISSION, view, keep=True))
+
     def decide(self, view: View, mask: np.ndarray, moving: bool) -> int:
         """The composed action, after each part has been judged."""
         if moving:
@@ -188,13 +206,16 @@ class CompiledWatch(Watch):
         if self.parts[ADMISSION] is not None:
             proposed = self._compose(view, self.present & ~HAS_ADMISSION, self.rng.copy(), self.params.copy())
             if split_route(view, proposed)[0] >= 0:
-                verdict = self._ask(ADMISSION, view, proposed)
-                if verdict not in (0, 1):
-                    self.fail(
-                        f"{self._who(ADMISSION)}: expected 1 (accept) or 0 (reject), got {verdict}; an admission "
-                        "policy returns no action"
-                    )
+                self._verdict(self._ask(ADMISSION, view, proposed))
         return self._compose(view, self.present, self.rng, self.params)
+
+    def _verdict(self, verdict: int) -> int:
+        if verdict not in (0, 1):
+            self.fail(
+                f"{self._who(ADMISSION)}: expected 1 (accept) or 0 (reject), got {verdict}; an admission policy "
+                "returns no action"
+            )
+        return verdict
 
     def _who(self, row: int) -> str:
         part = self.parts[row]

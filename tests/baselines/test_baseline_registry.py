@@ -32,7 +32,7 @@ def test_every_name_makes_a_policy_of_that_name():
 
 
 def test_admission_comes_with_the_mooncake_router():
-    for name in ("early_reject", "predictive_reject"):
+    for name in ("early_reject", "kv_reject", "late_reject", "predictive_reject"):
         bundle = make(name, threshold=0.5)
         assert isinstance(bundle, PolicyBundle)
         assert bundle.router.name == "mooncake"

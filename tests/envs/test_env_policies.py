@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_tools import IDS, SMALL, arrays_workload, make, random_legal
+from env_tools import IDS, SMALL, arrays_workload, legal_player, make, play, random_legal
 
 import cacheenv
 from cacheenv import InputError
@@ -125,3 +125,21 @@ def test_players_that_cannot_play() -> None:
     with pytest.raises(InputError, match="it has no rescheduler, which this decision needs"):
         while True:
             env.step(player.act(env))
+
+
+LATE = {"admission.after_prefill": True, "slo.tbt_tail_s": 0.0001, "slo.ttft_s": 1e6}
+
+
+def test_an_agent_that_routes_is_not_asked_after_the_prefill() -> None:
+    env = make(IDS[0], scenario=cacheenv.load_scenario(SMALL, LATE))
+    log = play(env, legal_player(0), seed=0)
+    assert log["info"][-1]["rejected_late"] == 0 and log["info"][-1]["completed"] > 0
+
+
+def test_the_admission_policy_of_a_configured_router_is_asked_after_the_prefill() -> None:
+    scenario = cacheenv.load_scenario(SMALL, {**LATE, "router": "round_robin+late_reject"})
+    env = make(IDS[1], scenario=scenario)
+    env.reset(options={"episode_seed": 4})
+    expected = cacheenv.simulate(scenario, "round_robin+late_reject", seed=4)
+    assert expected.summary["rejected_late"] > 70 and expected.summary["completed"] < 10, "one token has no gaps"
+    assert env.result().requests.tobytes() == expected.requests.tobytes()

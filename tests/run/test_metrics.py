@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cacheenv.run.metrics import COMPLETED, METRICS, REJECTED, TOO_LARGE, UNFINISHED, summarize
+from cacheenv.run.metrics import COMPLETED, METRICS, REJECTED, REJECTED_LATE, TOO_LARGE, UNFINISHED, summarize
 
 FLOATS = [
     "arrival_s", "routed_s", "prefill_start_s", "prefill_end_s", "transfer_end_s", "decode_start_s", "finish_s",
@@ -169,3 +169,18 @@ def test_nothing_to_measure_is_nan_not_a_crash():
     only_large = summary(records({"arrival_s": 1.0, "outcome": TOO_LARGE}))
     assert only_large["too_large"] == 1
     assert math.isnan(only_large["slo_attainment"])
+
+
+def test_what_is_refused_after_its_prefill_is_not_met_and_its_prefill_is_wasted():
+    late = {
+        "outcome": REJECTED_LATE,
+        "prefill_start_s": 1.0,
+        "prefill_end_s": 5.0,
+        "prompt_tokens": 90,
+        "hit_tokens": 30,
+    }
+    result = summary(records(done(0.0, 1.0, 10.0), late, {"outcome": REJECTED, "arrival_s": 2.0}))
+    assert (result["rejected"], result["rejected_late"], result["wasted_prefill_tokens"]) == (1, 1, 60)
+    assert result["slo_attainment"] == pytest.approx(1 / 3)
+    assert result["ttft_mean_s"] == 1.0
+    assert result["hit_rate"] == pytest.approx(30 / 190)

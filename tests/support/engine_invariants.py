@@ -11,6 +11,7 @@ from cacheenv.run.worlds import Worlds
 from cacheenv.sim.decode.run import steps_ended
 from cacheenv.sim.state.codes import (
     DONE,
+    HANDOVER,
     MOVE_COPIED,
     MOVE_COPYING,
     MOVE_DELTA,
@@ -197,6 +198,8 @@ def check_decode(world: World, instance: int) -> None:
     for head, count, state in (("head", "waiting", WAITING), ("preempted_head", "preempted", PREEMPTED)):
         waiting = list(chain(request, int(row[head]), "wait_next"))
         assert len(waiting) == row[count]
+        held = sum(int(request[index]["prompt_tokens"] + request[index]["generated"]) for index in waiting)
+        assert row[f"{count}_tokens"] == held
         assert all(request[index]["state"] == state for index in waiting)
 
 
@@ -212,6 +215,8 @@ def check_requests(world: World) -> None:
             assert world.decode[int(row["decode_instance"])].outgoing == index
         if row["move_state"] in (MOVE_COPYING, MOVE_DELTA):
             assert world.flow[int(row["move_flow"])]["phase"] != PHASE_FREE
+    asked = list(chain(request, int(state.check_head), "check_next"))
+    assert all(request[index]["state"] == HANDOVER for index in asked)
 
 
 def check_end(worlds: Worlds) -> None:
@@ -221,6 +226,7 @@ def check_end(worlds: Worlds) -> None:
     state, config = world.state[0], world.config[0]
     for name in ("unfinished", "in_system", "counted_in_system", "heap_size", "news_count", "tick_open"):
         assert state[name] == 0, name
+    assert state.check_head == -1
     assert state.free_flows == len(world.flow)
     assert len(list(chain(world.slot, int(state.free_slot), "next_free"))) == len(world.slot)
     assert np.all(world.request["state"][: int(config.num_requests)] == DONE)
@@ -230,8 +236,8 @@ def check_end(worlds: Worlds) -> None:
         assert not world.prefill[name].any(), name
     assert np.all(world.prefill["chunked"] == -1)
     for name in (
-        "batch kv_tokens reserved_tokens pending pending_tokens waiting preempted preempted_tokens inflight "
-        "pending_stall_s"
+        "batch kv_tokens reserved_tokens pending pending_tokens waiting preempted waiting_tokens preempted_tokens "
+        "inflight pending_stall_s"
     ).split():
         assert not world.decode[name].any(), name
     for name in "head tail preempted_head preempted_tail outgoing incoming arrived joined_head".split():

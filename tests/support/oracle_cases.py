@@ -48,7 +48,8 @@ class Case:
     """One comparison: the cluster, the requests, and what is decided.
 
     `moves` is None where nobody reschedules. With `pick_legal` a move action counts through the legal moves of the
-    moment, with "stay" behind them; otherwise it is taken as it is, legal or not.
+    moment, with "stay" behind them; otherwise it is taken as it is, legal or not. `verdicts` are the answers to the
+    questions after a prefill, where the cluster has them.
     """
 
     cluster: ReferenceCluster
@@ -57,6 +58,7 @@ class Case:
     moves: tuple[int, ...] | None
     pick_legal: bool
     seed: int
+    verdicts: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_answers(source, case)
     case = replace(case, cluster=replace(case.cluster, **build_network(source, case.cluster)))
     case = with_damping(source, case)
-    return with_all_candidates(source, case)
+    case = with_all_candidates(source, case)
+    return with_second_checks(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -117,6 +120,14 @@ def with_damping(source: Source, case: Case) -> Case:
 def with_all_candidates(source: Source, case: Case) -> Case:
     """Whether all running requests may be moved."""
     return replace(case, cluster=replace(case.cluster, candidates=None)) if source.chance(4) else case
+
+
+def with_second_checks(source: Source, case: Case) -> Case:
+    """Whether admission is asked again after prefills, and what it answers."""
+    if not source.chance(3):
+        return case
+    verdicts = tuple(not source.chance(4) for _ in case.requests)
+    return replace(case, cluster=replace(case.cluster, after_prefill=True), verdicts=verdicts)
 
 
 def focused(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from oracle_admission import check_facts_of_reference, check_facts_of_view, reward_counters
 from oracle_cases import NAMESPACE_STEP, Case
 from oracle_close import close
 from oracle_forecasts import delivery_s, prefill_time_s
@@ -25,7 +26,7 @@ from cacheenv.run.worlds import Worlds
 from cacheenv.scenario import Scenario, load_scenario
 from cacheenv.scenario.resolve import ClusterSpec, resolve
 from cacheenv.sim.compute.prediction import noise
-from cacheenv.sim.view.columns import DECISION_ROUTE, View
+from cacheenv.sim.view.columns import DECISION_ADMIT, DECISION_ROUTE, View
 from cacheenv.workload import Workload
 
 PRESET, LINK = load_preset("llama2-70b_8xA800_mooncake"), load_link("rdma_4x200g_te")
@@ -110,6 +111,7 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
             "reschedule": _same(cluster, "period_s candidates candidate_order stall_s"),
             "prediction": {"kind": cluster.prediction, "tau_tokens": cluster.tau_tokens},
             "slo": {name: getattr(cluster, f"slo_{name}") for name in ("ttft_s", "tpot_s", "tbt_tail_s", "e2e_s")},
+            "admission": {"after_prefill": cluster.after_prefill},
             "warmup_requests": cluster.warmup_requests,
         }
     )
@@ -171,14 +173,20 @@ class EngineActor:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.migrates = case.moves is not None
+        self.admits = case.cluster.after_prefill
         self.decisions: list[Facts] = []
         self.routes = 0
         self.moves = 0
+        self.checks = 0
         self.watch: Any = None  # called at each decision
 
     def act(self, view: View, mask: np.ndarray) -> int:
         if self.watch is not None:
             self.watch()
+        if view.cluster[0].decision == DECISION_ADMIT:
+            self.decisions.append({**_instances_of_view(view), **check_facts_of_view(view)})
+            self.checks += 1
+            return int(self.case.verdicts[self.checks - 1])
         legal = np.flatnonzero(mask).tolist()
         stay = len(mask) - 1
         if view.cluster[0].decision != DECISION_ROUTE:
@@ -227,7 +235,7 @@ def run_reference(case: Case, noise_seed: int) -> ReferenceRun:
     """The case in the reference simulator; the noise of predictions is the engine's."""
     decisions: list[Facts] = []
     cluster = replace(case.cluster, mean_residual_tokens=tuple(workload_of(case).mean_residual_tokens.tolist()))
-    taken = [0, 0]
+    taken = [0, 0, 0]
 
     def route(sim: ReferenceSimulator, live: LiveRequest) -> tuple[int, int, bool] | str:
         decisions.append(route_facts_of_reference(sim, live))
@@ -248,10 +256,15 @@ def run_reference(case: Case, noise_seed: int) -> ReferenceRun:
         taken[1] += 1
         return (number[action].request, number[action].destination) if action in number else None
 
+    def admit(sim: ReferenceSimulator, live: LiveRequest) -> bool:
+        decisions.append({**_instances_of_reference(sim), **check_facts_of_reference(sim, live)})
+        taken[2] += 1
+        return case.verdicts[taken[2] - 1]
+
     def z(request: int, refresh: int) -> float:
         return float(_noise(noise_seed, request, refresh))
 
-    sim = ReferenceSimulator(cluster, case.requests, route, move if case.moves is not None else None, z)
+    sim = ReferenceSimulator(cluster, case.requests, route, move if case.moves is not None else None, z, admit)
     return ReferenceRun(sim.run(), sim, decisions)
 
 
@@ -261,15 +274,18 @@ def run_reference(case: Case, noise_seed: int) -> ReferenceRun:
 def _instances_of_view(view: View) -> Facts:
     prefill, decode = view.prefill, view.decode
     facts: Facts = {"now_s": float(view.cluster[0].now_s), "in_system": int(view.cluster[0].requests_in_system)}
+    facts["decoded"] = int(view.cluster[0].decoded_requests)
+    facts["decode_time_s"] = float(view.cluster[0].decode_time_s)
     for name in (
         "queued_requests queued_tokens running_requests inflight_requests inflight_tokens queue_s running_left_s "
         "cache_used_tokens outgoing_flows incoming_flows dispatched_requests"
     ).split():
         facts[f"prefill {name}"] = prefill[name].tolist()
     for name in (
-        "running_requests waiting_requests preempted_requests pending_requests pending_tokens inflight_requests "
-        "preempted_tokens first_waiting_tokens "
-        "kv_tokens reserved_tokens preemptions outgoing_flows incoming_flows step_s room_tokens can_send can_receive"
+        "running_requests waiting_requests preempted_requests waiting_tokens preempted_tokens first_waiting_tokens "
+        "pending_requests "
+        "pending_tokens inflight_requests kv_tokens reserved_tokens preemptions outgoing_flows incoming_flows step_s "
+        "room_tokens can_send can_receive"
     ).split():
         facts[f"decode {name}"] = decode[name].tolist()
     return facts
@@ -313,6 +329,10 @@ def _instances_of_reference(sim: ReferenceSimulator) -> Facts:
     arrived = [live for live in sim.live if live.arrived]
     facts["in_system"] = sum(live.record.outcome == 0 for live in arrived)
     routed = [live for live in arrived if live.record.prefill_instance >= 0]
+    decoded = [live.record for live in arrived if live.record.outcome == 1 and live.output_tokens > 1]
+    spent_s = [record.finish_s - record.decode_start_s for record in decoded]
+    squares = sum(seconds**2 for seconds in spent_s)
+    facts["decoded"], facts["decode_time_s"] = len(decoded), squares / sum(spent_s) if decoded else 0.0
 
     def new_tokens(live: LiveRequest) -> int:
         return live.prompt_tokens - live.record.hit_predicted_tokens
@@ -325,8 +345,11 @@ def _instances_of_reference(sim: ReferenceSimulator) -> Facts:
         held = [
             live
             for live in here
-            if math.isnan(live.record.prefill_end_s)
-            or (live.output_tokens > 1 and math.isnan(live.record.transfer_end_s))
+            if live.record.outcome == 0
+            and (
+                math.isnan(live.record.prefill_end_s)
+                or (live.output_tokens > 1 and math.isnan(live.record.transfer_end_s))
+            )
         ]
         add("prefill", "queued_requests", len(instance.queue))
         add("prefill", "queued_tokens", sum(new_tokens(live) for live in instance.queue))
@@ -347,6 +370,7 @@ def _instances_of_reference(sim: ReferenceSimulator) -> Facts:
         add("decode", "running_requests", batch)
         add("decode", "waiting_requests", len(decode.waiting))
         add("decode", "preempted_requests", len(decode.preempted))
+        add("decode", "waiting_tokens", sum(live.kv_tokens() for live in decode.waiting))
         add("decode", "preempted_tokens", sum(live.kv_tokens() for live in decode.preempted))
         add("decode", "first_waiting_tokens", next((one.kv_tokens() for one in decode.preempted + decode.waiting), 0))
         add("decode", "pending_requests", len(pending))
@@ -457,11 +481,8 @@ def differences(case: Case, engine: EngineRun, reference: ReferenceRun) -> list[
             )
     state = engine.worlds.world(0).state[0]
     counted = [record for record in reference.records if record.counted]
-    compare("met", int(state.met), sum(record.slo_met for record in counted))
-    compare("rejected", int(state.rejected), sum(record.outcome == 2 for record in counted))
-    completed = sum(record.outcome == 1 for record in counted)
-    compare("violated", int(state.violated), completed - sum(record.slo_met for record in counted))
-    compare("integral_s", float(state.integral_s), _integral_s(counted), end_s)
+    for name, expected in reward_counters(counted, case.cluster).items():
+        compare(name, state[name].item(), expected, end_s if name == "integral_s" else 0.0)
     return found
 
 
@@ -473,11 +494,6 @@ def _compare_gaps(row: Any, record: RequestRecord, compare: Any) -> None:
         exact = getattr(record, f"{name}_exact_s")
         within = abs(float(row[f"{name}_s"]) - exact) <= BIN_ERROR * exact
         compare(f"request {record.request}: {name} of exact gaps within a bin", within, True)
-
-
-def _integral_s(records: Sequence[RequestRecord]) -> float:
-    """Seconds that counted requests spent in the system, summed."""
-    return sum(record.finish_s - record.arrival_s for record in records if record.outcome == 1)
 
 
 def check_case(case: Case) -> tuple[EngineRun, ReferenceRun]:

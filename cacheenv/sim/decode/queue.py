@@ -25,6 +25,7 @@ def enter_waiting(w, index):
         w.request[row.tail].wait_next = index
     row.tail = index
     row.waiting += 1
+    row.waiting_tokens += held_tokens(w, index)
     if alone:
         wake_at_boundary(w, d)
 
@@ -33,6 +34,7 @@ def enter_waiting(w, index):
 def leave_waiting(w, d):
     """The first waiting request is admitted."""
     row = w.decode[d]
+    row.waiting_tokens -= held_tokens(w, row.head)
     row.head = w.request[row.head].wait_next
     if row.head < 0:
         row.tail = NONE

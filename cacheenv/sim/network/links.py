@@ -193,7 +193,7 @@ def flow_event(w, index):
     return False
 
 
-@once
+@inner
 def cancel_flow(w, index):
     """Stops a flow wherever it is; what it has sent stays counted."""
     flow = w.flow[index]

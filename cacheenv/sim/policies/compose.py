@@ -33,6 +33,12 @@ def decide_route(view, policies, parts, rng, params):
 
 
 @once
+def decide_after_prefill(view, policies, rng, params):
+    """An admission policy's second answer: 0 refuses the request whose prefill has ended."""
+    return policy_at(policies, ADMISSION)(view, rng[ADMISSION], params[ADMISSION])
+
+
+@once
 def decide_move(view, policies, rng, params):
     """The migration action of a rescheduler."""
     return policy_at(policies, RESCHEDULER)(view, rng[RESCHEDULER], params[RESCHEDULER])

@@ -8,13 +8,20 @@ from __future__ import annotations
 import numba
 
 from cacheenv.sim.core.jit import HOT_OPTIONS, direct, inner, jit_signature
-from cacheenv.sim.decisions import apply_move, apply_route
+from cacheenv.sim.decisions import apply_check, apply_move, apply_route
 from cacheenv.sim.events import advance
 from cacheenv.sim.policies.address import ADDRESSES_TYPE, STACKED_VIEW_TYPE
-from cacheenv.sim.policies.compose import HAS_RESCHEDULER, HAS_ROUTER, decide_move, decide_route
+from cacheenv.sim.policies.compose import (
+    HAS_ADMISSION,
+    HAS_RESCHEDULER,
+    HAS_ROUTER,
+    decide_after_prefill,
+    decide_move,
+    decide_route,
+)
 from cacheenv.sim.state.allocate import Sizes, allocate
 from cacheenv.sim.state.world import world_at
-from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE, view_at
+from cacheenv.sim.view.columns import DECISION_ADMIT, DECISION_MIGRATE, DECISION_ROUTE, view_at
 
 STACKED_WORLD_TYPE = numba.typeof(allocate(Sizes()))
 
@@ -26,6 +33,8 @@ def advance_with_policies(w, view, policies, parts):
         stop = advance(w, view)
         if stop == DECISION_ROUTE and parts & HAS_ROUTER:
             apply_route(w, view, decide_route(view, policies, parts, w.policy_rng, w.policy_params))
+        elif stop == DECISION_ADMIT and parts & HAS_ADMISSION:
+            apply_check(w, decide_after_prefill(view, policies, w.policy_rng, w.policy_params))
         elif stop == DECISION_MIGRATE and parts & HAS_RESCHEDULER:
             apply_move(w, view, decide_move(view, policies, w.policy_rng, w.policy_params))
         else:

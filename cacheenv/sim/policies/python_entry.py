@@ -6,13 +6,13 @@ import numba
 
 from cacheenv.sim.actions import migrate_mask, route_mask
 from cacheenv.sim.core.jit import HOT_OPTIONS, direct, jit, jit_signature
-from cacheenv.sim.decisions import apply_move, apply_route
+from cacheenv.sim.decisions import apply_check, apply_move, apply_route
 from cacheenv.sim.policies.address import ADDRESSES_TYPE, STACKED_VIEW_TYPE, VIEW_TYPE
 from cacheenv.sim.policies.compose import decide_route
 from cacheenv.sim.policies.drive import STACKED_WORLD_TYPE
 from cacheenv.sim.state.world import world_at
 from cacheenv.sim.view.candidates import fill_running
-from cacheenv.sim.view.columns import DECISION_ROUTE, view_at
+from cacheenv.sim.view.columns import DECISION_ADMIT, DECISION_ROUTE, view_at
 from cacheenv.sim.view.fill import fill_end_view
 
 _INT = numba.types.int64
@@ -23,6 +23,8 @@ def _take(worlds, views, workload_of, index, stop, action):
     view = view_at(views, index)
     if stop == DECISION_ROUTE:
         return apply_route(w, view, action)
+    if stop == DECISION_ADMIT:
+        return apply_check(w, action)
     return apply_move(w, view, action)
 
 
@@ -30,6 +32,8 @@ def _fill_mask(views, index, stop, mask):
     view = view_at(views, index)
     if stop == DECISION_ROUTE:
         route_mask(view, mask)
+    elif stop == DECISION_ADMIT:
+        mask[:] = True
     else:
         migrate_mask(view, mask)
 

@@ -13,6 +13,7 @@ from cacheenv.sim.prefill.discipline import order_queue
 from cacheenv.sim.prefill.handover import announce_handover, release_prompt, send_piece, start_handover
 from cacheenv.sim.prefill.pages import cache_prompt, hold_pages
 from cacheenv.sim.prefill.queue import dequeue
+from cacheenv.sim.prefill.second_check import ask_later
 from cacheenv.sim.prefill.transfers import write_through
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import complete, end_prefill, skip_decode, start_prefill
@@ -202,6 +203,8 @@ def _finish_prompt(w, index):
         complete(w, index, 0.0, 0.0)
         release_prompt(w, index)
         skip_decode(w, index)
+    elif w.config[0].after_prefill:
+        ask_later(w, index)
     else:
         start_handover(w, index)
     write_through(w, index, node)

@@ -19,6 +19,7 @@ import numpy as np
 from cacheenv.sim.cache.pages import pages_of
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.network.links import (
+    cancel_flow,
     close_gate,
     extend_flow,
     hold_bytes,
@@ -115,7 +116,7 @@ def send_layers(w, index):
     extend_flow(w, np.int64(request.handover_flow), byte_count * (config.layers - 1) / config.layers)
 
 
-@once
+@inner
 def start_handover(w, index):
     """The prompt is computed: what is left to send may go."""
     request = w.request[index]
@@ -139,6 +140,15 @@ def visible_seconds(w, p, prompt_tokens, new_tokens, prefill_s):
     if config.handover == HANDOVER_LAST_CHUNK and 0 < config.chunk_tokens < new_tokens:
         hidden_s *= ((new_tokens - 1) % config.chunk_tokens + 1) / new_tokens
     return fixed_s + max(send_s - hidden_s, send_s / config.layers)
+
+
+@once
+def cancel_handover(w, index):
+    """The KV is not wanted any more; what was sent was sent."""
+    flow = np.int64(w.request[index].handover_flow)
+    if flow >= 0:
+        cancel_flow(w, flow)
+        w.request[index].handover_flow = NONE
 
 
 @once

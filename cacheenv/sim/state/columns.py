@@ -84,6 +84,7 @@ CONFIG = columns(
     i8 prediction prediction_seed warmup_requests
     i8 all_candidates                    # 1: whoever runs is a candidate, by number
     i8 ticks                             # 1: rescheduling ticks are decisions
+    i8 after_prefill                     # 1: admission is asked again at the end of a prefill
     i8 needs_running                     # 1: list the running requests in the view at arrivals too
     i8 batch_margin flow_margin          # tree nodes (an eighth) and flows that one event may take
     i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens batch_tokens chunk_tokens max_batch_requests
@@ -109,6 +110,8 @@ STATE = columns(
     [requests]
     i8 unfinished in_system counted_in_system
     i8 met violated rejected             # reward counters
+    f8 decode_sum_s decode_squares_s2    # from the first decode step to the last token, of those that have decoded
+    i8 decoded
     [core.timers]
     i8 heap_size
     [network.links]
@@ -119,6 +122,8 @@ STATE = columns(
     i8 free_node free_nodes
     [decode.batch]
     i8 free_slot
+    [prefill.second_check]
+    i8 check_head=-1 check_tail=-1       # computed prompts about which admission is to be asked again
     [index.central]
     i8 news_head news_count              # ring of news on their way
     [decode.load]
@@ -171,6 +176,8 @@ REQUEST = columns(
     i4 handover_flow=-1
     [decode.steps]
     i4 finished_next=-1                  # the next one that finished at the same boundary
+    [prefill.second_check]
+    i4 check_next=-1                     # the next one about which admission is asked again
     [decode.batch]
     f8 last_token_s
     i8 generated                         # output tokens when it last joined or left a batch
@@ -226,7 +233,7 @@ DECODE = columns(
     i8 departures                        # requests that have left the batch
     [decode.queue]
     i8 waiting preempted preemptions
-    i8 preempted_tokens                  # KV that the preempted ones had, and will need
+    i8 waiting_tokens preempted_tokens   # their KV tokens
     i8 head=-1 tail=-1 preempted_head=-1 preempted_tail=-1
     [decode.migration]
     i8 reserved_tokens                   # for the incoming migration

@@ -11,12 +11,20 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from cacheenv.sim.state.codes import DECISION_MIGRATE, DECISION_NONE, DECISION_ROUTE, ROLE_PRE_PREFILL, ROLE_PREFILL
+from cacheenv.sim.state.codes import (
+    DECISION_ADMIT,
+    DECISION_MIGRATE,
+    DECISION_NONE,
+    DECISION_ROUTE,
+    ROLE_PRE_PREFILL,
+    ROLE_PREFILL,
+)
 from cacheenv.sim.state.columns import record
 
 __all__ = [
     "CANDIDATE_VIEW",
     "CLUSTER_VIEW",
+    "DECISION_ADMIT",
     "DECISION_MIGRATE",
     "DECISION_NONE",
     "DECISION_ROUTE",
@@ -35,7 +43,10 @@ __all__ = [
 CLUSTER_VIEW = record(
     [
         ("now_s", "f8"),
-        ("decision", "i8"),  # DECISION_ROUTE, DECISION_MIGRATE, or DECISION_NONE when the episode is over
+        (
+            "decision",
+            "i8",
+        ),  # DECISION_ROUTE, DECISION_ADMIT, DECISION_MIGRATE, or DECISION_NONE when the episode is over
         ("proposed", "i8"),  # route action proposed so far (for decode choices and admission policies)
         ("num_prefill", "i8"),
         ("num_decode", "i8"),
@@ -57,6 +68,8 @@ CLUSTER_VIEW = record(
         ("allow_reject", "i8"),
         ("store_enabled", "i8"),
         ("requests_in_system", "i8"),
+        ("decode_time_s", "f8"),  # decode time of those found decoding: sum of squares / sum, of the ended
+        ("decoded_requests", "i8"),  # those that have made their last token at a decode instance
     ]
 )
 
@@ -116,6 +129,7 @@ DECODE_VIEW = record(
         ("running_requests", "i8"),  # B
         ("waiting_requests", "i8"),  # KV arrived, waiting for admission
         ("preempted_requests", "i8"),
+        ("waiting_tokens", "i8"),  # KV tokens of the waiting requests
         ("pending_requests", "i8"),  # assigned here, still in prefill or hand-over
         ("pending_tokens", "i8"),  # prompt tokens of the pending and waiting requests
         ("preempted_tokens", "i8"),  # KV tokens that the preempted requests had and will need

@@ -16,7 +16,14 @@ from cacheenv.sim.decode.run import resident_tokens
 from cacheenv.sim.network.links import pull_seconds
 from cacheenv.sim.prefill.batch import backlog_seconds
 from cacheenv.sim.prefill.handover import visible_seconds
-from cacheenv.sim.state.codes import DECISION_MIGRATE, DECISION_NONE, DECISION_ROUTE, FIRST_TOKEN_DECODE, NONE
+from cacheenv.sim.state.codes import (
+    DECISION_ADMIT,
+    DECISION_MIGRATE,
+    DECISION_NONE,
+    DECISION_ROUTE,
+    FIRST_TOKEN_DECODE,
+    NONE,
+)
 from cacheenv.sim.state.ids import decode_instance, decode_nic, prefill_instance, prefill_nic, store_holder, tree_of
 from cacheenv.sim.view.candidates import fill_candidates, fill_running
 
@@ -134,6 +141,7 @@ def _fill_decode(w, view, prompt_tokens):
         entry.running_requests = row.batch
         entry.waiting_requests = row.waiting
         entry.preempted_requests = row.preempted
+        entry.waiting_tokens = row.waiting_tokens
         entry.pending_requests = row.pending
         entry.pending_tokens = row.pending_tokens
         entry.preempted_tokens = row.preempted_tokens
@@ -175,6 +183,35 @@ def _fill_cluster(w, view):
     cluster.proposed = NONE
     cluster.num_running = 0
     cluster.requests_in_system = w.state[0].in_system
+    cluster.decoded_requests = w.state[0].decoded
+    sum_s = w.state[0].decode_sum_s
+    cluster.decode_time_s = w.state[0].decode_squares_s2 / sum_s if sum_s > 0.0 else 0.0
+
+
+@inner
+def _fill_request(w, view, index):
+    """What a request says of itself, and what is predicted of it."""
+    load = w.workload[index]
+    request = view.request[0]
+    request.index = index
+    request.session = load.session
+    request.namespace = load.namespace
+    request.priority = load.priority
+    request.arrival_s = load.arrival_s
+    request.prompt_tokens = load.prompt_tokens
+    request.predicted_output_tokens = predicted_remaining(w, index, 0)
+    request.first_block = w.blocks[load.block_start] if load.prompt_tokens >= w.config[0].page_tokens else NONE
+
+
+@inner
+def _forget_hits(view):
+    """No prompt has been looked up."""
+    request = view.request[0]
+    request.best_hit_tokens = 0
+    request.best_holder = NONE
+    request.store_hit_tokens = 0
+    request.memory_hit_tokens = 0
+    request.memory_instance = NONE
 
 
 @once
@@ -186,18 +223,11 @@ def fill_route_view(w, view, index):
     page = config.page_tokens
     _fill_cluster(w, view)
     view.cluster[0].decision = DECISION_ROUTE
+    _fill_request(w, view, index)
     request = view.request[0]
-    request.index = index
-    request.session = load.session
-    request.namespace = load.namespace
-    request.priority = load.priority
-    request.arrival_s = load.arrival_s
-    request.prompt_tokens = load.prompt_tokens
-    request.predicted_output_tokens = predicted_remaining(w, index, 0)
     request.best_hit_tokens = lookup.best_pages * page
     request.best_holder = lookup.best_holder
     request.store_hit_tokens = w.hit[store_holder(w)].pages * page
-    request.first_block = w.blocks[load.block_start] if load.prompt_tokens >= page else NONE
     request.memory_hit_tokens = lookup.memory_pages * page
     request.memory_instance = lookup.memory_instance
     _fill_prefill(w, view)
@@ -205,6 +235,20 @@ def fill_route_view(w, view, index):
     _fill_decode(w, view, load.prompt_tokens)
     _fill_delivery(w, view, load.prompt_tokens)
     if config.needs_running:
+        fill_running(w, view)
+
+
+@once
+def fill_check_view(w, view, index):
+    """The view at the end of a request's prefill: nothing is left to compute or pull."""
+    prompt_tokens = w.workload[index].prompt_tokens
+    _fill_cluster(w, view)
+    view.cluster[0].decision = DECISION_ADMIT
+    _fill_request(w, view, index)
+    _forget_hits(view)
+    _fill_prefill(w, view)
+    _fill_decode(w, view, prompt_tokens)
+    if w.config[0].needs_running:
         fill_running(w, view)
 
 
@@ -220,12 +264,8 @@ def _fill_without_request(w, view):
     request.arrival_s = w.state[0].now_s
     request.prompt_tokens = 0
     request.predicted_output_tokens = 0.0
-    request.best_hit_tokens = 0
-    request.best_holder = NONE
-    request.store_hit_tokens = 0
-    request.memory_hit_tokens = 0
-    request.memory_instance = NONE
     request.first_block = NONE
+    _forget_hits(view)
     _fill_prefill(w, view)
     _fill_decode(w, view, np.int64(0))
     fill_running(w, view)

@@ -97,6 +97,7 @@ class ReferenceCluster:
     tau_tokens: float | None = None
     mean_residual_tokens: tuple[float, ...] = (100.0,)
     # targets; None: not checked
+    after_prefill: bool = False  # admission is asked again at the end of each prefill
     slo_ttft_s: float | None = None
     slo_tpot_s: float | None = None
     slo_tbt_tail_s: float | None = None

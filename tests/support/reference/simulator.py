@@ -14,7 +14,7 @@ from .live import LiveRequest
 from .migration import Migrations, Move
 from .predictor import Noise
 from .prefill import PrefillInstance, batch_seconds
-from .records import REJECTED, TOO_LARGE, InstanceRecord, RequestRecord, complete
+from .records import REJECTED, REJECTED_LATE, TOO_LARGE, InstanceRecord, RequestRecord, complete
 from .transfers import Transfers
 
 FLOW, PREFILL_END, DECODE, INDEX, ARRIVAL, PREFILL_START, TICK = range(7)
@@ -22,6 +22,7 @@ FLOW, PREFILL_END, DECODE, INDEX, ARRIVAL, PREFILL_START, TICK = range(7)
 NEAR = 1e-10  # of the time: accumulated rounding is smaller
 
 RouteDecision = Callable[["ReferenceSimulator", LiveRequest], "tuple[int, int, bool] | str"]
+AdmitDecision = Callable[["ReferenceSimulator", LiveRequest], bool]
 MoveDecision = Callable[["ReferenceSimulator", float, list[Move]], "tuple[int, int] | None"]
 
 
@@ -29,7 +30,8 @@ class ReferenceSimulator:
     """Runs one workload on one cluster.
 
     `decide_route(sim, request)` gives `(prefill, decode, pull)` or `"reject"`. `decide_migration(sim, time, legal)`
-    gives `(request index, destination)` or None for stay; without it there are no ticks.
+    gives `(request index, destination)` or None for stay; without it there are no ticks. `decide_admit(sim, request)`
+    says whether a request whose prefill has ended may go on, where the cluster has that question.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class ReferenceSimulator:
         decide_route: RouteDecision,
         decide_migration: MoveDecision | None = None,
         noise: Noise | None = None,
+        decide_admit: AdmitDecision | None = None,
     ) -> None:
         """A cluster at time 0, with empty caches."""
         self.cluster = cluster
         self.decide_route = decide_route
         self.decide_migration = decide_migration
         self.noise = noise
+        self.decide_admit = decide_admit
         self.live = [LiveRequest(index, request, cluster) for index, request in enumerate(requests)]
         self.index = PrefixIndex()
         self.now = 0.0
@@ -210,6 +214,7 @@ class ReferenceSimulator:
     def _prefill_end(self, instance: PrefillInstance, now: float) -> None:
         pieces, instance.batch = instance.batch, []
         instance.busy_s += instance.batch_s
+        in_question: list[LiveRequest] = []
         for piece in pieces:
             live = piece.live
             instance.computed_tokens += piece.tokens
@@ -223,12 +228,34 @@ class ReferenceSimulator:
             if live.output_tokens == 1:
                 instance.release_prompt(live)
                 self.finish(live, now)
-            elif live.handover is not None:
-                self.links.open_gate(live.handover, now)
+            elif self.cluster.after_prefill:
+                in_question.append(live)
             else:
-                self.transfers.hand_over(live, now)
+                self._hand_over(live, now)
             self.transfers.write_through(live, now)
         self.wake_prefill(instance.index, now)
+        for live in in_question:
+            self._ask_again(live, now)
+
+    def _hand_over(self, live: LiveRequest, now: float) -> None:
+        """Sends what is left of a computed prompt's KV."""
+        if live.handover is not None:
+            self.links.open_gate(live.handover, now)
+        else:
+            self.transfers.hand_over(live, now)
+
+    def _ask_again(self, live: LiveRequest, now: float) -> None:
+        """The second question to admission: what is refused has been computed in vain."""
+        assert self.decide_admit is not None
+        if self.decide_admit(self, live):
+            self._hand_over(live, now)
+            return
+        if live.handover is not None:
+            self.links.cancel(live.handover, now)
+        self.prefill[live.record.prefill_instance].release_prompt(live)
+        live.record.outcome = REJECTED_LATE
+        self.unfinished -= 1
+        self.wake_prefill(live.record.prefill_instance, now)
 
     # decode
 

@@ -84,12 +84,18 @@ def fill_episode(world: World, scenario: Scenario, workload: Workload, predictio
 
 
 def holder_words(spec: ClusterSpec) -> int:
-    """int64 words of a bit set over the prefill instances and the store."""
-    return -(-(len(spec.prefill) + 1) // BITS)
+    """int64 words of a bit set over the prefill instances, the store, and the instances' host memories."""
+    return -(-(len(spec.prefill) * (2 if has_host(spec) else 1) + 1) // BITS)
+
+
+def has_host(spec: ClusterSpec) -> bool:
+    """Whether the prefill instances keep prefixes in host memory."""
+    return any(row.host_cache_tokens > 0 for row in spec.prefill)
 
 
 def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
     cluster = scenario.cluster
+    selective = cluster.prefill.host_write == "write_through_selective"
     return {
         "num_prefill": len(spec.prefill),
         "num_decode": len(spec.decode),
@@ -107,6 +113,10 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "write_through": cluster.store.write_through,
         "index_learns": INDEX_LEARNS.index(cluster.index.learns),
         "memory_enabled": cluster.index.memory_tokens > 0,
+        "host_enabled": has_host(spec),
+        "host_write_back": has_host(spec) and cluster.prefill.host_write == "write_back",
+        "host_blocking": cluster.prefill.load == "blocking",
+        "host_after_hits": selective * cluster.prefill.host_write_after_hits,
         "candidates": scenario.candidate_slots,
         "all_candidates": scenario.reschedule.candidates is None,
         "candidate_order": CANDIDATE_ORDERS.index(scenario.reschedule.candidate_order),
@@ -169,11 +179,15 @@ def _machines(spec: ClusterSpec, page_tokens: int, memory_tokens: int) -> dict[s
     instance["nic"], instance["tree"][:prefills] = own, own[:prefills]
     memories = prefills if memory_tokens > 0 else 0
     instance["memory_tree"][:memories] = prefills + 1 + np.arange(memories)
-    tree = _rows(TREE, prefills + 1 + memories)
+    hosts = prefills if has_host(spec) else 0
+    first_host = prefills + 1 + memories
+    instance["host_tree"][:hosts] = first_host + np.arange(hosts)
+    tree = _rows(TREE, first_host + hosts)
     tree["holder"][: prefills + 1] = np.arange(prefills + 1)
     tree["eviction"][prefills] = spec.store.eviction
+    tree["holder"][first_host:] = prefills + 1 + np.arange(hosts)
     tree["capacity_pages"][prefills] = spec.store.capacity_tokens // page_tokens
-    tree["capacity_pages"][prefills + 1 :] = memory_tokens // page_tokens
+    tree["capacity_pages"][prefills + 1 : first_host] = memory_tokens // page_tokens
     nic["bytes_per_s"][-1] = spec.store.nic_bytes_per_s
     machines: tuple[PrefillSpec | DecodeSpec, ...] = (*spec.prefill, *spec.decode)
     for row, parts in enumerate(machines):
@@ -186,6 +200,10 @@ def _machines(spec: ClusterSpec, page_tokens: int, memory_tokens: int) -> dict[s
         instance[p]["role"] = machine.role
         tree[p]["eviction"] = machine.eviction
         tree[p]["capacity_pages"] = machine.cache_tokens // page_tokens
+        instance[p]["host_setup_s"] = machine.host_setup_s
+        instance[p]["host_token_s"] = spec.prefill_kv_bytes / machine.host_bytes_per_s
+        if hosts:
+            tree[first_host + p]["capacity_pages"] = machine.host_cache_tokens // page_tokens
     for d, goal in enumerate(spec.decode):
         instance[prefills + d]["kv_capacity_tokens"] = goal.kv_tokens
     return {"instance": instance, "nic": nic, "tree": tree, "prefill": prefill, "decode": decode}

@@ -45,6 +45,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "goodput_rps": ("requests/s", "requests that meet all SLOs / makespan_s"),
     "throughput_rps": ("requests/s", "completed / makespan_s"),
     "hit_rate": ("fraction", "delivered hit tokens / prompt tokens, over requests admitted to a prefill batch"),
+    "hit_rate_gpu": ("fraction", "the part of it that was on the GPU"),
+    "hit_rate_host": ("fraction", "the part of it that was loaded from host memory"),
     "hit_rate_predicted": ("fraction", "the same for the hit that the index promised on the chosen instance"),
     "hit_rate_available": ("fraction", "the same for the longest hit that was anywhere in the cluster at arrival"),
     "hit_rate_missed": ("fraction", "the same for what was promised and not delivered, request by request"),
@@ -116,7 +118,7 @@ def summarize(
     summary["throughput_rps"] = _ratio(len(completed), makespan_s)
     admitted = _only(rows, np.isfinite(rows["prefill_start_s"]))
     prompt_tokens = int(admitted["prompt_tokens"].sum())
-    for name in ("", "_predicted", "_available"):
+    for name in ("", "_gpu", "_host", "_predicted", "_available"):
         summary[f"hit_rate{name}"] = _ratio(int(admitted[f"hit{name}_tokens"].sum()), prompt_tokens)
     promised = admitted["hit_predicted_tokens"].astype(np.int64)
     missed = int(np.maximum(promised - admitted["hit_tokens"], 0).sum())

@@ -35,8 +35,9 @@ _LAST_STATE_BEFORE = {
     "decode_start_s": WAITING,
 }
 _COUNTS = (
-    "prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens pulled_tokens migrated_tokens "
-    "rework_tokens preemptions migrations prefill_instance decode_instance outcome slo_met counted"
+    "prompt_tokens output_tokens hit_tokens hit_gpu_tokens hit_host_tokens hit_predicted_tokens hit_available_tokens "
+    "pulled_tokens migrated_tokens rework_tokens preemptions migrations prefill_instance decode_instance outcome "
+    "slo_met counted"
 ).split()
 
 RECORD_DTYPE = columns(f"i8 request session namespace\nf8 {' '.join(_TIMES)}\ni8 {' '.join(_COUNTS)}").dtype

@@ -11,7 +11,7 @@ import numpy as np
 from cacheenv.errors import InputError
 from cacheenv.policy import PolicyBundle
 from cacheenv.policy.compiled import policy_params, policy_streams
-from cacheenv.run.fill import fill_episode, flow_margin, holder_words, pool_margin, start_tables
+from cacheenv.run.fill import fill_episode, flow_margin, has_host, holder_words, pool_margin, start_tables
 from cacheenv.run.seeds import split_seed
 from cacheenv.run.workload_rows import WorkloadRows
 from cacheenv.scenario import TRACE_KIND, Scenario
@@ -162,9 +162,10 @@ class Worlds:
             holder_words=holder_words(self.spec),
             gap_bins=BINS,
             memory_enabled=cluster.index.memory_tokens > 0,
+            host_enabled=has_host(self.spec),
             news=1 << 16 if cluster.index.delay_s > 0 else 1,
             flows=max(256, 4 * margin, 2 * flow_margin(self.scenario)),
-            nodes=max(2048, 2 * (2 * prefills + 1) + 16 * margin),
+            nodes=max(2048, 2 * (3 * prefills + 1) + 16 * margin),
             policy_parts=parts,
             policy_params=longest,
         )

@@ -29,18 +29,26 @@ def check_cluster(cluster: ClusterConfig) -> None:
         ConfigError: With the dotted place of the first key that does not fit.
     """
     page = cluster.page_tokens
-    _preset("cluster.prefill.preset", physics.load_preset, cluster.prefill.preset)
+    prefill_preset = _preset("cluster.prefill.preset", physics.load_preset, cluster.prefill.preset)
     decode_preset = _preset("cluster.decode.preset", physics.load_preset, cluster.decode.preset)
     _preset("cluster.network.link", physics.load_link, cluster.network.link)
     capacity = cluster.decode.kv_tokens if cluster.decode.kv_tokens is not None else decode_preset.capacity_tokens
     for place, tokens in (
-        ("cluster.prefill.cache_tokens", cluster.prefill.cache_tokens),
+        ("cluster.prefill.cache_tokens", cluster.prefill.cache_tokens or prefill_preset.capacity_tokens),
+        ("cluster.prefill.host_cache_tokens", cluster.prefill.host_cache_tokens or page),
         ("cluster.decode.kv_tokens", capacity),
         ("cluster.store.capacity_tokens", cluster.store.capacity_tokens or page),
         ("cluster.index.memory_tokens", cluster.index.memory_tokens or page),
     ):
         if tokens < page:
             _fail(place, f"expected room for at least one page of {page} tokens, got {tokens}")
+    held = prefill_preset.capacity_tokens
+    if cluster.prefill.cache_tokens is not None and cluster.prefill.cache_tokens > held:
+        _fail(
+            "cluster.prefill.cache_tokens",
+            f"expected at most the {held} tokens that {prefill_preset.name} holds beside its weights, got "
+            f"{cluster.prefill.cache_tokens} (host memory is cluster.prefill.host_cache_tokens)",
+        )
     if cluster.decode.reserve_tokens >= capacity:
         _fail("cluster.decode.reserve_tokens", f"expected less than the KV capacity of {capacity} tokens")
     if cluster.prefill.pre_prefill >= cluster.prefill.count:

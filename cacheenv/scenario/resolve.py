@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from cacheenv.physics import Preset, load_link, load_preset
 from cacheenv.scenario.scenario import Scenario
+from cacheenv.scenario.sections import PrefillConfig
 from cacheenv.sim.cache.eviction import EVICTIONS
 from cacheenv.sim.core.kinds import code_of
 from cacheenv.sim.state.codes import ROLE_PRE_PREFILL, ROLE_PREFILL
@@ -27,6 +28,9 @@ class PrefillSpec:
         min_prefill_s: Shortest batch, seconds.
         n_tile: New tokens below which attention over a cached prefix gets no cheaper.
         cache_tokens: Prefix cache, tokens.
+        host_cache_tokens: Prefixes in host memory, tokens; 0 = none.
+        host_bytes_per_s: Rate at which they are loaded.
+        host_setup_s: Fixed time of a batch that loads, seconds.
         eviction: What goes when it is full: code of a kind of `cacheenv.sim.cache.eviction.EVICTIONS`.
         nic_bytes_per_s: Bandwidth of the NIC, each direction.
     """
@@ -38,6 +42,9 @@ class PrefillSpec:
     min_prefill_s: float
     n_tile: int
     cache_tokens: int
+    host_cache_tokens: int
+    host_bytes_per_s: float
+    host_setup_s: float
     eviction: int
     nic_bytes_per_s: float
 
@@ -133,7 +140,10 @@ def resolve(scenario: Scenario, *, prefill: Preset | None = None, decode: Preset
                 prefill_c_s=prefill.prefill_c_s,
                 min_prefill_s=prefill.min_prefill_s,
                 n_tile=prefill.n_tile,
-                cache_tokens=cluster.prefill.cache_tokens,
+                cache_tokens=_cache_tokens(cluster.prefill, prefill),
+                host_cache_tokens=cluster.prefill.host_cache_tokens,
+                host_bytes_per_s=cluster.prefill.host_gbytes_per_s * 1e9,
+                host_setup_s=cluster.prefill.host_setup_s,
                 eviction=code_of(EVICTIONS, cluster.prefill.eviction),
                 nic_bytes_per_s=nic_bytes_per_s,
             )
@@ -162,3 +172,8 @@ def resolve(scenario: Scenario, *, prefill: Preset | None = None, decode: Preset
         prefill_kv_bytes=prefill.moved_bytes_per_token,
         decode_kv_bytes=decode.moved_bytes_per_token,
     )
+
+
+def _cache_tokens(section: PrefillConfig, preset: Preset) -> int:
+    """Prefix cache of a prefill instance, tokens: as the scenario says, or what the hardware holds."""
+    return preset.capacity_tokens if section.cache_tokens is None else section.cache_tokens

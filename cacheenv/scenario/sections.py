@@ -21,6 +21,9 @@ from cacheenv.workload import GENERATORS
 TRACE_KIND = "mooncake"
 WORKLOAD_KINDS = (*GENERATORS, TRACE_KIND)
 PREDICTION_KINDS = ("oracle", "star", "weak", "none")
+#: When pages are copied to host memory: with each computed prompt, there after some hits, or when they leave the GPU.
+HOST_WRITES = ("write_through", "write_through_selective", "write_back")
+HOST_LOADS = ("layerwise", "blocking")
 REWARD_KINDS = ("slo", "latency", "shaped")
 
 
@@ -45,7 +48,20 @@ class PrefillConfig:
 
     count: int = integer(8, "instances", low=1, high=4096)
     preset: str = text("llama2-70b_8xA800_mooncake", "hardware and model preset (latency coefficients)")
-    cache_tokens: int = integer(3_000_000, "prefix cache of an instance, tokens (running prompts included)", low=1)
+    cache_tokens: int | None = integer(
+        None,
+        "prefix cache of an instance's GPUs, tokens (running prompts included); null = what the hardware holds",
+        low=1,
+        optional=True,
+    )
+    host_cache_tokens: int = integer(0, "prefixes in the host memory of an instance, tokens; 0 = none", low=0)
+    host_gbytes_per_s: float = number(100.0, "rate of loading from host memory, all GPUs together, GB/s", above=0)
+    host_setup_s: float = number(0.0, "fixed time of each batch that loads from host memory, s", low=0)
+    host_write: str = choice("write_through", HOST_WRITES, "when pages are copied to host memory")
+    host_write_after_hits: int = integer(
+        1, "write_through_selective: hits of a page on the GPU before it is copied", low=1
+    )
+    load: str = choice("layerwise", HOST_LOADS, "loading behind the batch's computing, layer by layer, or before it")
     eviction: str = choice("lru", tuple(EVICTIONS), "what goes first when the cache is full")
     cache_outputs: bool = flag(True, "answers with known ids return to the cache when they are complete")
     protect_queued: bool = flag(False, "what a waiting request found cached is not evicted before it has run")

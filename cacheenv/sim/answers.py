@@ -13,10 +13,10 @@ from __future__ import annotations
 from cacheenv.sim.cache.pages import full_pages
 from cacheenv.sim.cache.radix import forest_of, lock, match, match_below, obtainable_pages, peek, unlock
 from cacheenv.sim.core.jit import inner, once
-from cacheenv.sim.index.feed import add_below, make_room
+from cacheenv.sim.index.feed import add_below, add_what_fits, make_room
 from cacheenv.sim.network.links import new_flow, start_flow
 from cacheenv.sim.state.codes import FLOW_ANSWER
-from cacheenv.sim.state.ids import decode_nic, prefill_nic, tree_of
+from cacheenv.sim.state.ids import decode_nic, host_tree_of, prefill_nic, tree_of
 
 
 @inner
@@ -67,3 +67,17 @@ def answer_arrived(w, flow_index):
         make_room(w, tree, added)
         add_below(w, tree, node, load.answer_start + present, added)
     unlock(forest, tree, node)
+    if w.config[0].host_enabled:
+        _write_to_host(w, index, full, present + added)
+
+
+@once
+def _write_to_host(w, index, full, pages):
+    """Where host memory is written at once, it has an answer that came to the GPU too, if it has the prompt."""
+    config = w.config[0]
+    if config.host_write_back or config.host_after_hits > 0 or pages <= 0:
+        return
+    load, host = w.workload[index], host_tree_of(w, w.request[index].prefill_instance)
+    matched, node = match(forest_of(w), host, load.block_start, full)
+    if matched == full:
+        add_what_fits(w, host, node, load.answer_start, pages)

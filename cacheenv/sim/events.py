@@ -91,9 +91,14 @@ def _needs_growth(w):
     """Whether the next event could run out of flows, tree nodes or news."""
     state = w.state[0]
     margin = w.config[0].batch_margin
+    used = w.node.shape[0] - state.free_nodes
     if state.free_flows < w.config[0].flow_margin or state.free_nodes < 8 * margin:
         return True
-    most_news = w.node.shape[0] - state.free_nodes + 2 * margin  # every node may be evicted, and some be added
+    most_news = used + 2 * margin  # every node may be evicted, and some be added
+    if w.config[0].host_write_back:  # and each that leaves a GPU may add two to the host
+        if state.free_nodes < 8 * margin + 2 * used:
+            return True
+        most_news *= 3
     return w.config[0].index_delay_s > 0.0 and w.news.shape[0] - state.news_count < most_news
 
 

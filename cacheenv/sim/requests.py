@@ -159,10 +159,12 @@ def count_pull(w, index, tokens):
 
 
 @once
-def start_prefill(w, index, hit_tokens):
-    """The first batch with a request's tokens starts; this much of its prompt was cached."""
+def start_prefill(w, index, gpu_tokens, host_tokens):
+    """The first batch with a request's tokens starts; so much of its prompt was cached on the GPU and on the host."""
     request = w.request[index]
-    request.hit_tokens = hit_tokens
+    request.hit_tokens = gpu_tokens + host_tokens
+    request.hit_gpu_tokens = gpu_tokens
+    request.hit_host_tokens = host_tokens
     request.prefill_start_s = w.state[0].now_s
     request.state = PREFILLING
 

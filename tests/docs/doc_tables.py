@@ -24,6 +24,7 @@ from markdown_table import table
 from cacheenv import physics
 from cacheenv.run.metrics import LATENCIES, METRICS
 from cacheenv.scenario import Scenario, list_scenarios, load_scenario
+from cacheenv.scenario.resolve import resolve
 from cacheenv.sim.cache.eviction import EVICTIONS
 from cacheenv.sim.decode.damping import DAMPINGS
 from cacheenv.sim.decode.preemption import PREEMPTIONS
@@ -204,14 +205,24 @@ def scenarios() -> str:
                 f"`{name}`",
                 f"{item.workload.requests:,} from `{item.workload.kind}` at {item.workload.rate_rps:g}/s",
                 f"{item.cluster.prefill.count}P+{item.cluster.decode.count}D, `{item.cluster.prefill.preset}`",
-                f"{item.cluster.prefill.cache_tokens:,}",
+                f"{resolve(item).prefill[0].cache_tokens:,}",
+                f"{item.cluster.prefill.host_cache_tokens:,}",
                 f"{item.cluster.store.capacity_tokens:,}",
                 f"`{item.cluster.network.link}`",
                 limits,
                 f"`{item.router}`, `{item.rescheduler}`",
             ]
         )
-    header = ["scenario", "requests", "instances", "cache [tokens]", "store [tokens]", "link", "SLOs [s]"]
+    header = [
+        "scenario",
+        "requests",
+        "instances",
+        "cache [tokens]",
+        "host [tokens]",
+        "store [tokens]",
+        "link",
+        "SLOs [s]",
+    ]
     return table([*header, "router, rescheduler"], rows)
 
 

@@ -70,8 +70,8 @@ def test_an_unknown_key_in_requires(key):
 
 
 def test_max_raises_a_number_or_replaces_null():
-    known = cacheenv.simulate(SMALL, policy(requires={"max:cluster.prefill.cache_tokens": 5})(first)).scenario
-    assert known.cluster.prefill.cache_tokens == cacheenv.load_scenario(SMALL).cluster.prefill.cache_tokens
+    known = cacheenv.simulate(SMALL, policy(requires={"max:cluster.decode.max_batch": 5})(first)).scenario
+    assert known.cluster.decode.max_batch == cacheenv.load_scenario(SMALL).cluster.decode.max_batch > 5
     null = cacheenv.simulate(SMALL, policy(requires={"max:cluster.decode.kv_tokens": 100_000})(first)).scenario
     assert null.cluster.decode.kv_tokens == 100_000
 

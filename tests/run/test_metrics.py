@@ -12,8 +12,9 @@ FLOATS = [
     "ttft_s", "tpot_s", "tbt_p99_s", "tbt_tail_s", "e2e_s",
 ]  # fmt: skip
 INTS = [
-    "prompt_tokens", "output_tokens", "hit_tokens", "hit_predicted_tokens", "hit_available_tokens", "pulled_tokens",
-    "migrated_tokens", "rework_tokens", "preemptions", "migrations", "outcome", "slo_met", "counted",
+    "prompt_tokens", "output_tokens", "hit_tokens", "hit_gpu_tokens", "hit_host_tokens", "hit_predicted_tokens",
+    "hit_available_tokens", "pulled_tokens", "migrated_tokens", "rework_tokens", "preemptions", "migrations",
+    "outcome", "slo_met", "counted",
 ]  # fmt: skip
 INSTANCE = np.dtype(
     [(name, "i8") for name in ("kind", "index", "tokens")]
@@ -102,8 +103,10 @@ def test_hit_rates_over_admitted_requests_only():
         done(0, 1, 2, prompt_tokens=300, hit_tokens=4),  # a hit that nobody promised makes up for nothing
         {"arrival_s": 0.0, "outcome": REJECTED, "prompt_tokens": 1000, "hit_available_tokens": 900},
     )
+    table["hit_gpu_tokens"], table["hit_host_tokens"] = [8, 4, 0], [32, 0, 0]
     result = summary(table)
     assert result["hit_rate"] == pytest.approx(44 / 400)
+    assert (result["hit_rate_gpu"], result["hit_rate_host"]) == pytest.approx((12 / 400, 32 / 400))
     assert result["hit_rate_missed"] == pytest.approx(10 / 400)
     assert result["hit_rate_predicted"] == pytest.approx(50 / 400)
     assert result["hit_rate_available"] == pytest.approx(80 / 400)

@@ -167,7 +167,12 @@ def check_prefill(world: World, instance: int) -> None:
     assert len(batch) == row.batch_size
     held = request["private_pages"][request["prefill_instance"] == instance].sum()
     pulled = world.flow[(world.flow["phase"] != PHASE_FREE) & (world.flow["sink"] == instance)]["reserved_pages"].sum()
-    assert world.tree[instance].private_pages == held + pulled
+    spec = world.instance[int(row.instance)]
+    if spec.host_tree >= 0:  # pulls arrive there
+        assert world.tree[int(spec.tree)].private_pages == held
+        assert world.tree[int(spec.host_tree)].private_pages == pulled
+    else:
+        assert world.tree[instance].private_pages == held + pulled
 
 
 def check_decode(world: World, instance: int) -> None:
@@ -248,10 +253,12 @@ def check_end(worlds: Worlds) -> None:
 def check_index(world: World) -> None:
     """With all news delivered, the index holds the caches' pages and no others; so does the router's memory."""
     prefills = int(world.config[0].num_prefill)
-    for holder in range(prefills + 1):
+    places = {int(tree.holder): number for number, tree in enumerate(world.tree) if tree.holder >= 0}
+    assert len(places) == len(world.hit)
+    for holder, tree_index in places.items():
         known = np.flatnonzero(world.holders[:, 0] >> holder & 1)
-        assert known.tolist() == cached_blocks(world, holder)
-    for tree_index in range(prefills + 1, len(world.tree)):
+        assert known.tolist() == cached_blocks(world, tree_index)
+    for tree_index in range(prefills + 1, prefills + 1 + (prefills if world.config[0].memory_enabled else 0)):
         known = np.flatnonzero(world.remembered[:, 0] >> (tree_index - prefills - 1) & 1)
         assert known.tolist() == cached_blocks(world, tree_index)
 

@@ -94,7 +94,8 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = replace(case, cluster=replace(case.cluster, **build_network(source, case.cluster)))
     case = with_damping(source, case)
     case = with_all_candidates(source, case)
-    return with_second_checks(source, case)
+    case = with_second_checks(source, case)
+    return with_host_memory(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -128,6 +129,23 @@ def with_second_checks(source: Source, case: Case) -> Case:
         return case
     verdicts = tuple(not source.chance(4) for _ in case.requests)
     return replace(case, cluster=replace(case.cluster, after_prefill=True), verdicts=verdicts)
+
+
+def with_host_memory(source: Source, case: Case) -> Case:
+    """Whether there is a second tier behind the GPUs, what it costs, and what comes there."""
+    if source.chance(2):
+        return case
+    pages = max(len(request.blocks) for request in case.requests)
+    cluster = replace(
+        case.cluster,
+        host_cache_tokens=source.integer(1, 5 * pages) * case.cluster.page_tokens,
+        host_bytes_per_s=case.cluster.nic_bytes_per_s * source.real(0.3, 30.0),
+        host_setup_s=source.real_or_zero(0.001, 0.1),
+        host_write=source.pick(["write_through", "write_through_selective", "write_back"]),
+        host_write_after_hits=source.pick([1, 2]),
+        load=source.pick(["layerwise", "blocking"]),
+    )
+    return replace(case, cluster=cluster)
 
 
 def focused(

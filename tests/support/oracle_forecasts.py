@@ -6,12 +6,6 @@ from reference import ReferenceSimulator
 from reference.live import LiveRequest
 
 
-def prefill_time_s(sim: ReferenceSimulator, new: int, cached: int) -> float:
-    cluster = sim.cluster
-    attention = new**2 + 2 * max(new, cluster.n_tile) * cached
-    return max(cluster.min_prefill_s, cluster.prefill_a_s + cluster.prefill_b_s * new + cluster.prefill_c_s * attention)
-
-
 def delivery_s(sim: ReferenceSimulator, live: LiveRequest, prefill: int, hit_tokens: int) -> float:
     """From the end of the prefill to the first token: what the hand-over adds, and the shortest first step."""
     cluster = sim.cluster
@@ -30,7 +24,7 @@ def delivery_s(sim: ReferenceSimulator, live: LiveRequest, prefill: int, hit_tok
     if cluster.handover == "blocking":
         return min(steps) + fixed_s + kv_bytes / rate
     new = live.prompt_tokens - hit_tokens
-    computing_s = prefill_time_s(sim, new, hit_tokens)
+    computing_s = sim.expected_prefill_s(live, prefill, hit_tokens)
     if cluster.handover == "last_chunk" and 0 < cluster.chunk_tokens < new:
         last = new % cluster.chunk_tokens or cluster.chunk_tokens
         computing_s = computing_s * last / new

@@ -13,7 +13,7 @@ import numpy as np
 from oracle_admission import check_facts_of_reference, check_facts_of_view, reward_counters
 from oracle_cases import NAMESPACE_STEP, Case
 from oracle_close import close
-from oracle_forecasts import delivery_s, prefill_time_s
+from oracle_forecasts import delivery_s
 from reference import ReferenceCluster, ReferenceSimulator, RequestRecord
 from reference.live import LiveRequest
 from reference.migration import Move
@@ -33,9 +33,9 @@ PRESET, LINK = load_preset("llama2-70b_8xA800_mooncake"), load_link("rdma_4x200g
 
 #: Columns of the records that are compared, exactly or as :func:`close` says.
 COUNTS = (
-    "request session namespace prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens "
-    "pulled_tokens migrated_tokens rework_tokens preemptions migrations prefill_instance decode_instance outcome "
-    "slo_met counted"
+    "request session namespace prompt_tokens output_tokens hit_tokens hit_gpu_tokens hit_host_tokens "
+    "hit_predicted_tokens hit_available_tokens pulled_tokens migrated_tokens rework_tokens preemptions migrations "
+    "prefill_instance decode_instance outcome slo_met counted"
 ).split()
 TIMES = (
     "arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s ttft_s tpot_s e2e_s "
@@ -85,6 +85,8 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                     **_same(cluster, "cache_tokens eviction cache_outputs protect_queued"),
                     **_same(cluster, "queue lpm_fallback lpm_check_tokens lpm_defer_tokens"),
                     **_same(cluster, "batch_tokens chunk_tokens max_batch_requests schedule_s"),
+                    **_same(cluster, "host_cache_tokens host_setup_s host_write host_write_after_hits load"),
+                    "host_gbytes_per_s": cluster.host_bytes_per_s / 1e9,
                 },
                 "decode": {
                     "count": cluster.num_decode,
@@ -356,8 +358,7 @@ def _instances_of_reference(sim: ReferenceSimulator) -> Facts:
         add("prefill", "running_requests", len(instance.batch))
         add("prefill", "inflight_requests", len(held))
         add("prefill", "inflight_tokens", sum(live.prompt_tokens for live in held))
-        seconds = [prefill_time_s(sim, new_tokens(live), live.record.hit_predicted_tokens) for live in instance.queue]
-        add("prefill", "queue_s", sum(seconds))
+        add("prefill", "queue_s", sum(live.predicted_s for live in instance.queue))
         add("prefill", "running_left_s", max(0.0, instance.batch_end_s - sim.now) if instance.batch else 0.0)
         add("prefill", "cache_used_tokens", (sim.caches[index].capacity - sim.caches[index].free()) * page)
         add("prefill", "outgoing_flows", sim.links.out_flows(index))
@@ -416,11 +417,8 @@ def route_facts_of_reference(sim: ReferenceSimulator, live: LiveRequest) -> Fact
         "hit": hits,
         "pull": pulls,
         "memory": [sim.memory_hit(live, index) * page if cluster.memory_tokens else 0 for index in instances],
-        "prefill_s": [prefill_time_s(sim, live.prompt_tokens - hit, hit) for hit in hits],
-        "prefill_pull_s": [
-            prefill_time_s(sim, live.prompt_tokens - hit - pull, hit + pull)
-            for hit, pull in zip(hits, pulls, strict=True)
-        ],
+        "prefill_s": [sim.expected_prefill_s(live, p, hits[p]) for p in instances],
+        "prefill_pull_s": [sim.expected_prefill_s(live, p, hits[p] + pulls[p]) for p in instances],
         "delivery_s": [delivery_s(sim, live, index, hits[index]) for index in instances],
     }
 

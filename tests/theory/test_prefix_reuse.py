@@ -83,7 +83,7 @@ def one_instance(workload: Workload, capacity: int) -> np.ndarray:
     """Hit tokens of each prompt when one prefill instance serves them one after the other."""
     scenario = tiny(
         page_tokens=512,
-        prefill__cache_tokens=capacity * 512,
+        prefill__cache_tokens=None,
         prefill__max_batch_requests=1,
         network__link="rdma_4x200g_te",
     )
@@ -95,7 +95,7 @@ def one_instance(workload: Workload, capacity: int) -> np.ndarray:
         [workload.blocks_of(index) for index in range(len(rows))],
         page_tokens=512,
     )
-    return np.asarray(run(scenario, alone).rows.hit_tokens)
+    return np.asarray(run(scenario, alone, capacity_tokens=capacity * 512).rows.hit_tokens)
 
 
 def least_recently_used(workload: Workload, capacity: int) -> list[int]:

@@ -36,10 +36,11 @@ def one_at_a_time(workload, instances=1, policy="round_robin", slower=1.0):
     scenario = tiny(
         page_tokens=1_000_000,
         prefill__count=instances,
-        prefill__cache_tokens=2_000_000,
+        prefill__cache_tokens=None,
         prefill__max_batch_requests=1,
     )
-    return run(scenario, workload, policy, prefill_b_s=slower * MEAN_S / MEAN_TOKENS)
+    slow = slower * MEAN_S / MEAN_TOKENS
+    return run(scenario, workload, policy, prefill_b_s=slow, capacity_tokens=2_000_000)
 
 
 def interval(waits: np.ndarray) -> tuple[float, float]:

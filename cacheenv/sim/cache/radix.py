@@ -374,22 +374,34 @@ def oldest_leaf(forest, tree_index):
 def trim(forest, index, wanted):
     """Takes up to `wanted` pages off the end of an unlocked leaf, and the leaf with its last page; returns how many.
 
-    The pages that went are `blocks[run_start : run_start + taken]`, with `run_start` of the tree's row.
+    The pages that went are `blocks[run_start : run_start + taken]`, with `run_start` of the tree's row; the path
+    before them ends with its node `run_before`.
     """
     node = forest.node
     row = forest.tree[node[index].tree]
     taken = min(wanted, node[index].length)
     row.run_start = node[index].start + node[index].length - taken
     row.pages -= taken
+    row.run_before = index
     if taken < node[index].length:
         node[index].length -= taken
         return taken
+    row.run_before = node[index].parent
     _table_remove(forest, index)
     _unlink(forest, index)
     node[node[index].parent].children -= 1
     row.nodes -= 1
     _free_node(forest, index)
     return taken
+
+
+@jit
+def often_used(forest, tree_index, index, uses):
+    """Pages at the head of the path to `index` that have been used at least `uses` times."""
+    node, root = forest.node, forest.tree[tree_index].root
+    while index != root and node[index].hits < uses:
+        index = node[index].parent
+    return end_depth(forest, index)
 
 
 @jit

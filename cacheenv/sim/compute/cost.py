@@ -28,6 +28,21 @@ def prefill_seconds(spec, new, cached):
 
 
 @inner
+def load_seconds(config, spec, compute_s, tokens):
+    """Time of a batch that computes for `compute_s` and loads `tokens` tokens from host memory for it.
+
+    `blocking`: one after the other. `layerwise`: a layer is computed when it is loaded and the one before it is
+    computed, so of L equal layers the first one's loading, or the last one's computing, stands alone.
+    """
+    if tokens <= 0:
+        return compute_s
+    load_s = tokens * spec.host_token_s
+    if config.host_blocking:
+        return spec.host_setup_s + load_s + compute_s
+    return spec.host_setup_s + max(load_s + compute_s / config.layers, compute_s + load_s / config.layers)
+
+
+@inner
 def step_seconds(spec, requests, kv_tokens):
     """Time of a decode step: d + e B + f C."""
     return spec.decode_d_s + spec.decode_e_s * requests + spec.decode_f_s * kv_tokens

@@ -10,7 +10,7 @@ from cacheenv.sim.cache.radix import forest_of, peek
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.central import BITS
 from cacheenv.sim.state.codes import LEARNS_STORED
-from cacheenv.sim.state.ids import store_holder, tree_of_holder
+from cacheenv.sim.state.ids import host_holder, store_holder, tree_of_holder
 
 
 @once
@@ -42,6 +42,8 @@ def look_up(w, index):
         depth += 1
     for word in range(words):
         _record(w, word, w.holder_mask[word], depth)
+    if config.host_enabled:
+        _join_tiers(w)
     _choose_source(w)
 
 
@@ -56,6 +58,14 @@ def _record(w, word, bits, depth):
             w.hit[holder].pages = depth
         bits >>= 1
         holder += 1
+
+
+@once
+def _join_tiers(w):
+    """The hit on an instance is the longest over its tiers: what one has beyond the other is loaded."""
+    for p in range(w.prefill.shape[0]):
+        w.hit[p].gpu_pages = w.hit[p].pages
+        w.hit[p].pages = max(w.hit[p].pages, w.hit[host_holder(w, p)].pages)
 
 
 @once
@@ -84,6 +94,8 @@ def available_pages(w, index):
         return longest
     start, count = w.workload[index].block_start, reusable_pages(w, index)
     forest = forest_of(w)
-    for holder in range(w.hit.shape[0] - 1 + w.config[0].store_enabled):
+    for holder in range(w.hit.shape[0]):
+        if holder == store_holder(w) and not w.config[0].store_enabled:
+            continue
         longest = max(longest, peek(forest, tree_of_holder(w, holder), start, count))
     return longest

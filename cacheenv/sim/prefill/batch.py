@@ -11,7 +11,8 @@ from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import clear_timer, set_timer
 from cacheenv.sim.prefill.discipline import order_queue
 from cacheenv.sim.prefill.handover import announce_handover, release_prompt, send_piece, start_handover
-from cacheenv.sim.prefill.pages import cache_prompt, hold_pages
+from cacheenv.sim.prefill.host import count_load, match_host, with_load, write_to_host
+from cacheenv.sim.prefill.pages import cache_prompt, hold_pages, hold_with_host
 from cacheenv.sim.prefill.queue import dequeue
 from cacheenv.sim.prefill.second_check import ask_later
 from cacheenv.sim.prefill.transfers import write_through
@@ -52,7 +53,8 @@ def start_batch(w, p):
     total, attention = _continue_chunked(w, p)
     total, attention = _admit_waiting(w, p, total, attention)
     if row.batch_size > 0:
-        _run_batch(w, p, batch_seconds(w.instance[prefill_instance(w, p)], total, attention))
+        compute_s = batch_seconds(w.instance[prefill_instance(w, p)], total, attention)
+        _run_batch(w, p, with_load(w, p, compute_s) if row.load_tokens > 0 else compute_s)
 
 
 @once
@@ -95,13 +97,23 @@ def _admit_waiting(w, p, total, attention):
             index = following
             continue
         pages, node = match(forest, tree, w.workload[index].block_start, reusable_pages(w, index))
-        cached = pages * config.page_tokens
+        on_gpu = pages * config.page_tokens
+        host_pages, host_node = match_host(w, index, p) if config.host_enabled else (pages, node)
+        cached = max(on_gpu, host_pages * config.page_tokens)
         new = request.prompt_tokens - cached
         tokens = _piece(w, p, new, budget)
-        if tokens == 0 or not hold_pages(w, index, p, pages, node):
+        if tokens == 0:
+            break
+        if not config.host_enabled:
+            held = hold_pages(w, index, p, pages, node)
+        else:
+            held = hold_with_host(w, index, p, pages, node, host_pages, host_node)
+        if not held:
             break
         request.computed_tokens = 0
-        start_prefill(w, index, cached)
+        start_prefill(w, index, on_gpu, cached - on_gpu)
+        if cached > on_gpu:
+            count_load(w, p, cached - on_gpu)
         dequeue(w, p, previous, index)
         attention += _add_piece(w, index, p, tokens)
         total += tokens
@@ -207,6 +219,7 @@ def _finish_prompt(w, index):
         ask_later(w, index)
     else:
         start_handover(w, index)
+    write_to_host(w, index, node)
     write_through(w, index, node)
 
 

@@ -19,7 +19,7 @@ from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.feed import add_pages, make_room
 from cacheenv.sim.prefill.queue import list_queue
 from cacheenv.sim.state.codes import NONE
-from cacheenv.sim.state.ids import tree_of
+from cacheenv.sim.state.ids import host_tree_of, tree_of
 
 
 @inner
@@ -38,6 +38,16 @@ def drop_prefix(w, index):
     if request.lock_node != NONE:
         unlock(forest_of(w), tree_of(w, request.prefill_instance), np.int64(request.lock_node))
         request.lock_node = NONE
+
+
+@once
+def hold_pulled(w, index, node):
+    """A waiting request holds what was pulled for it, which ends at `node` of the tree where pulls arrive."""
+    if w.config[0].host_enabled:
+        lock(forest_of(w), host_tree_of(w, w.request[index].prefill_instance), node)
+        w.request[index].host_node = node
+    else:
+        hold_prefix(w, index, node)
 
 
 @once
@@ -67,7 +77,7 @@ def _make_way(w, index, p, need):
             drop_prefix(w, other)
 
 
-@once
+@inner
 def hold_pages(w, index, p, cached, node):
     """Locks the cached prefix and reserves the rest of the prompt; False when the memory is not there.
 
@@ -86,6 +96,33 @@ def hold_pages(w, index, p, cached, node):
     drop_prefix(w, index)
     request.private_pages = need
     request.lock_node = node
+    return True
+
+
+@once
+def hold_with_host(w, index, p, cached, node, host_pages, host_node):
+    """The same with a host memory in which `host_pages` pages end at `host_node`: what it has beyond the GPU is loaded.
+
+    The loaded pages are in the GPU's tree from now on.
+    """
+    request = w.request[index]
+    forest, tree, host_tree = forest_of(w), tree_of(w, p), host_tree_of(w, p)
+    lock(forest, host_tree, host_node)  # write_back may evict there for what leaves the GPU
+    held = hold_pages(w, index, p, cached, node)
+    unlock(forest, host_tree, host_node)
+    if not held:
+        return False
+    loaded = host_pages - cached
+    if loaded > 0:
+        reserve_private(forest, tree, -loaded)
+        request.private_pages -= loaded
+        _, deeper = add_pages(w, tree, w.workload[index].block_start, host_pages)
+        lock(forest, tree, deeper)
+        unlock(forest, tree, np.int64(request.lock_node))
+        request.lock_node = deeper
+    if request.host_node != NONE:
+        unlock(forest, host_tree, np.int64(request.host_node))
+        request.host_node = NONE
     return True
 
 

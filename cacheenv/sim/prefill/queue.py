@@ -5,10 +5,9 @@ Waiting requests have no pages of their own; which cached ones they hold is in `
 
 from __future__ import annotations
 
-from cacheenv.sim.compute.cost import prefill_seconds
 from cacheenv.sim.core.jit import inner, once
+from cacheenv.sim.prefill.host import expected_seconds, gpu_hit_tokens
 from cacheenv.sim.requests import enter_prefill
-from cacheenv.sim.state.ids import prefill_instance
 
 
 @once
@@ -19,7 +18,7 @@ def enqueue(w, index):
     row = w.prefill[p]
     cached = request.hit_predicted_tokens
     request.predicted_new_tokens = request.prompt_tokens - cached
-    request.predicted_s = prefill_seconds(w.instance[prefill_instance(w, p)], request.prompt_tokens - cached, cached)
+    request.predicted_s = expected_seconds(w, p, request.prompt_tokens, cached, gpu_hit_tokens(w, p, cached))
     request.queue_next = -1
     if row.tail >= 0:
         w.request[row.tail].queue_next = index

@@ -7,15 +7,17 @@ What has been pulled stays locked until the request that it was pulled for has u
 from __future__ import annotations
 
 from cacheenv.sim.cache.pages import full_pages, reusable_pages
-from cacheenv.sim.cache.radix import forest_of, lock, match, obtainable_pages, peek, reserve_private, unlock
+from cacheenv.sim.cache.radix import forest_of, lock, match, peek, reserve_private, unlock
 from cacheenv.sim.core.jit import once
-from cacheenv.sim.index.feed import add_pages, make_room
+from cacheenv.sim.index.feed import add_pages, add_what_fits, make_room
 from cacheenv.sim.network.links import new_flow, set_latency, start_flow, start_flow_at
-from cacheenv.sim.prefill.pages import hold_prefix
+from cacheenv.sim.prefill.pages import hold_pulled
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import count_pull
 from cacheenv.sim.state.codes import FLOW_PULL, FLOW_SCHEDULE, FLOW_STORE_WRITE
 from cacheenv.sim.state.ids import (
+    host_holder,
+    landing_tree,
     nic_of_holder,
     prefill_nic,
     prefill_of_holder,
@@ -30,17 +32,28 @@ from cacheenv.sim.state.ids import (
 def start_pull(w, index, holder):
     """Fetches the prefix that `holder` has beyond the request's prefill instance.
 
-    Nothing is pulled when the holder turns out to have no more than the instance, or when the pages do not fit.
+    Nothing is pulled when the holder turns out to have no more than the instance, or when the pages do not fit. With a
+    host memory the pages arrive there; what the GPU has beyond it is copied and not pulled.
     """
     request = w.request[index]
     p = request.prefill_instance
-    forest, tree, source_tree = forest_of(w), tree_of(w, p), tree_of_holder(w, holder)
+    forest, tree, source_tree = forest_of(w), landing_tree(w, p), tree_of_holder(w, holder)
     start = w.workload[index].block_start
     count = reusable_pages(w, index)
     there, source_node = match(forest, source_tree, start, count)
     here, node = match(forest, tree, start, count)
     pages = there - here
-    if pages <= 0:
+    moved = pages
+    if w.config[0].host_enabled:
+        if holder < w.prefill.shape[0]:
+            other_tree = tree_of_holder(w, host_holder(w, holder))
+            on_host, host_node = match(forest, other_tree, start, count)
+            if on_host > there:
+                there, source_tree, source_node = on_host, other_tree, host_node
+        on_gpu, _ = match(forest, tree_of(w, p), start, count)
+        pages = there - here
+        moved = there - max(here, on_gpu)
+    if moved <= 0:
         return
     lock(forest, tree, node)
     if not make_room(w, tree, pages):
@@ -48,7 +61,7 @@ def start_pull(w, index, holder):
         return
     reserve_private(forest, tree, pages)
     lock(forest, source_tree, source_node)
-    tokens = pages * w.config[0].page_tokens
+    tokens = moved * w.config[0].page_tokens
     source, sink = nic_of_holder(w, holder), prefill_nic(w, p)
     index_of_flow = new_flow(w, FLOW_PULL, source, sink, index, tokens, w.config[0].prefill_kv_bytes)
     flow = w.flow[index_of_flow]
@@ -70,11 +83,11 @@ def pull_arrived(w, flow_index):
     flow = w.flow[flow_index]
     index = flow.request
     p = w.request[index].prefill_instance
-    forest, tree = forest_of(w), tree_of(w, p)
+    forest, tree = forest_of(w), landing_tree(w, p)
     reserve_private(forest, tree, -flow.reserved_pages)
     flow.reserved_pages = 0
     _, node = add_pages(w, tree, w.workload[index].block_start, flow.path_pages)
-    hold_prefix(w, index, node)
+    hold_pulled(w, index, node)
     unlock(forest, tree, flow.sink_node)
     unlock(forest, flow.source_tree, flow.source_node)
     count_pull(w, index, flow.tokens)
@@ -133,15 +146,7 @@ def write_through(w, index, node):
 def store_written(w, flow_index):
     """A write to the store is complete: the path enters its tree as far as it fits."""
     flow = w.flow[flow_index]
-    forest, store = forest_of(w), store_tree(w)
-    start = w.workload[flow.request].block_start
-    full = flow.path_pages
-    present, node = match(forest, store, start, full)
-    lock(forest, store, node)
-    added = min(full - present, obtainable_pages(forest, store))
-    if added > 0:
-        make_room(w, store, added)
-        add_pages(w, store, start, present + added)
-    unlock(forest, store, node)
-    unlock(forest, flow.source_tree, flow.source_node)
+    store = store_tree(w)
+    add_what_fits(w, store, w.tree[store].root, w.workload[flow.request].block_start, flow.path_pages)
+    unlock(forest_of(w), flow.source_tree, flow.source_node)
     wake(w, w.request[flow.request].prefill_instance)

@@ -93,6 +93,7 @@ class Sizes:
         holder_words: int64 words of a holder bit set.
         gap_bins: Bins of a histogram of gaps.
         memory_enabled: Whether the router remembers what it sent.
+        host_enabled: Whether the prefill instances have host memory.
         news: Places of the ring of news for the index.
         flows: Pool of flows.
         nodes: Pool of tree nodes.
@@ -112,6 +113,7 @@ class Sizes:
     holder_words: int = 1
     gap_bins: int = 1
     memory_enabled: bool = False
+    host_enabled: bool = False
     news: int = 1
     flows: int = 1
     nodes: int = 1
@@ -123,6 +125,7 @@ class Sizes:
         instances = self.num_prefill + self.num_decode
         slots = self.num_decode * self.max_batch
         remembered = self.distinct_blocks if self.memory_enabled else 1
+        hosts = self.num_prefill if self.host_enabled else 0
         timers = instances + int(CLUSTER_TIMERS) + self.flows
         return {
             "config": (1,),
@@ -138,7 +141,7 @@ class Sizes:
             "flow": (self.flows,),
             "heap": (timers,),
             "heap_position": (timers,),
-            "tree": (self.num_prefill + 1 + (self.num_prefill if self.memory_enabled else 0),),
+            "tree": (self.num_prefill + 1 + (self.num_prefill if self.memory_enabled else 0) + hosts,),
             "node": (self.nodes,),
             "child_table": (child_table_size(self.nodes),),
             "holders": (self.distinct_blocks, self.holder_words),
@@ -146,7 +149,7 @@ class Sizes:
             "first_sent": (remembered,),
             "holder_mask": (self.holder_words,),
             "lookup": (1,),
-            "hit": (self.num_prefill + 1,),
+            "hit": (self.num_prefill + 1 + hosts,),
             "news": (self.news,),
             "slot": (slots,),
             "batch_heap": (self.num_decode, self.max_batch),

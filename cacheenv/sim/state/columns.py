@@ -83,6 +83,8 @@ CONFIG = columns(
     i8 candidates candidate_order max_batch reserve_tokens preemption damping
     i8 prediction prediction_seed warmup_requests
     i8 all_candidates                    # 1: whoever runs is a candidate, by number
+    i8 host_enabled host_write_back host_blocking  # 0 or 1
+    i8 host_after_hits                   # hits of a page before it is copied to the host
     i8 ticks                             # 1: rescheduling ticks are decisions
     i8 after_prefill                     # 1: admission is asked again at the end of a prefill
     i8 needs_running                     # 1: list the running requests in the view at arrivals too
@@ -143,6 +145,8 @@ INSTANCE = columns(
     i8 prefill=-1 decode=-1              # its parts: rows in the tables of that name
     i8 nic
     i8 tree=-1 memory_tree=-1            # prefix cache; the router's memory of what it sent here
+    i8 host_tree=-1                      # what its host memory holds
+    f8 host_setup_s host_token_s         # loading from there: fixed time a batch, seconds a token
     f8 prefill_a_s prefill_b_s prefill_c_s prefill_floor_s n_tile  # see compute/cost.py
     f8 decode_d_s decode_e_s decode_f_s
     i8 kv_capacity_tokens                # of its decode batch
@@ -155,6 +159,7 @@ REQUEST = columns(
     f8 arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s
     f8 first_token_s ttft_s tpot_s tbt_p99_s tbt_tail_s e2e_s
     i8 prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens
+    i8 hit_gpu_tokens hit_host_tokens    # hit_tokens by tier
     i8 pulled_tokens migrated_tokens rework_tokens
     i8 prefill_instance=-1 decode_instance=-1
     i4 preemptions migrations outcome slo_met counted
@@ -170,6 +175,7 @@ REQUEST = columns(
     i4 batch_next=-1                     # the next one of the batch
     [prefill.pages]
     i4 lock_node=-1 private_pages        # what it holds at its prefill instance, waiting ones the node only
+    i4 host_node=-1                      # what a waiting one holds in host memory
     [prefill.transfers]
     i4 pulling                           # a pull, or its schedule, is under way: it cannot be batched
     [prefill.handover]
@@ -209,6 +215,8 @@ PREFILL = columns(
     i8 batch_head=-1 batch_size
     i8 chunked=-1                        # request whose prompt is computed in pieces
     i8 busy
+    [prefill.host]
+    i8 load_tokens                       # that the batch which is being formed loads from host memory
     """
 )
 
@@ -301,6 +309,7 @@ TREE = columns(
     [cache.radix]
     i8 pages private_pages locked_pages
     i8 run_start                         # offset in `blocks` of what the last eviction took
+    i8 run_before                        # the node with which the path before it ends
     i8 root oldest newest nodes
     i8 leaves_made                       # since the start
     """
@@ -331,7 +340,8 @@ LOOKUP = columns(
 HIT = columns(
     """
     [index.hits]
-    i8 pages                             # that the index says the holder has of the prompt looked up
+    i8 pages                             # that the index says the holder has of the prompt looked up, on any tier
+    i8 gpu_pages                         # the same without host memory, where there is one
     [index.router_memory]
     i8 memory_pages                      # that the router remembers having sent there
     """

@@ -3,8 +3,10 @@
 * An *instance* number is a row of `w.instance`: the prefill instances first, then the decode instances.
 * `p` and `d` number the prefill and the decode parts, as actions, views and records do.
 * A *NIC* is a row of `w.nic`: one an instance, and one of the store.
-* A *tree* is a row of `w.tree`: one a prefill instance, one of the store, and the router's memory of each instance.
-* A *holder* is a bit of the index: prefill part p is bit p, the store is the bit behind the last.
+* A *tree* is a row of `w.tree`: one a prefill instance, one of the store, the router's memory of each instance, and
+  the host memory of each.
+* A *holder* is a bit of the index: prefill part p is bit p, the store is the bit behind the last, and the host memories
+  of the parts come behind it.
 * A *timer* is a row of `w.heap_position`: one an instance, three of the cluster, one a flow.
 """
 
@@ -73,6 +75,18 @@ def memory_tree(w, p):
 
 
 @inner
+def host_tree_of(w, p):
+    """Tree of what the host memory of prefill part `p` holds, -1 where it has none."""
+    return w.instance[w.prefill[p].instance].host_tree
+
+
+@inner
+def landing_tree(w, p):
+    """Where pulled pages arrive: in host memory, where there is one."""
+    return host_tree_of(w, p) if w.config[0].host_enabled else tree_of(w, p)
+
+
+@inner
 def store_tree(w):
     """Tree of the cluster store."""
     return w.prefill.shape[0]
@@ -86,14 +100,26 @@ def store_holder(w):
 
 @once
 def prefill_of_holder(w, holder):
-    """Prefill part that a holder is, -1 for the store."""
-    return holder if holder < w.prefill.shape[0] else -1
+    """Prefill part that a holder belongs to, -1 for the store."""
+    prefills = w.prefill.shape[0]
+    if holder == prefills:
+        return -1
+    return holder if holder < prefills else holder - prefills - 1
+
+
+@inner
+def host_holder(w, p):
+    """Bit of a prefill part's host memory in the index."""
+    return w.prefill.shape[0] + 1 + p
 
 
 @inner
 def tree_of_holder(w, holder):
     """Tree in which a holder keeps its pages."""
-    return tree_of(w, holder) if holder < w.prefill.shape[0] else store_tree(w)
+    prefills = w.prefill.shape[0]
+    if holder > prefills:
+        return host_tree_of(w, holder - prefills - 1)
+    return tree_of(w, holder) if holder < prefills else store_tree(w)
 
 
 @inner

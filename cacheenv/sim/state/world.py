@@ -45,7 +45,8 @@ class World(NamedTuple):
     heap: np.ndarray
     #: int64 (timers,): place of each timer in the heap, -1 where it is not armed; `core.timers`.
     heap_position: np.ndarray
-    #: TREE (P + 1 + P,): prefix caches, the store, and the router's memory of each instance where it has one.
+    #: TREE (P + 1 + P + P,): prefix caches, the store, the router's memory of each instance and its host memory where
+    #: there are such.
     tree: np.ndarray
     #: NODE (N,): pool of the nodes of all trees.
     node: np.ndarray
@@ -62,7 +63,7 @@ class World(NamedTuple):
     holder_mask: np.ndarray
     #: LOOKUP (1,): what the index said of the prompt that is being decided.
     lookup: np.ndarray
-    #: HIT (P + 1,): the same for each holder.
+    #: HIT (P + 1 + P,): the same for each holder.
     hit: np.ndarray
     #: NEWS (events or 1,): ring of stored/removed news on their way to the index.
     news: np.ndarray

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from cacheenv.sim.cache.radix import forest_of, used_pages
-from cacheenv.sim.compute.cost import prefill_seconds, step_seconds
+from cacheenv.sim.compute.cost import step_seconds
 from cacheenv.sim.compute.prediction import predicted_remaining
 from cacheenv.sim.core.jit import inner, jit, once
 from cacheenv.sim.decode.batch import held_tokens
@@ -16,6 +16,7 @@ from cacheenv.sim.decode.run import resident_tokens
 from cacheenv.sim.network.links import pull_seconds
 from cacheenv.sim.prefill.batch import backlog_seconds
 from cacheenv.sim.prefill.handover import visible_seconds
+from cacheenv.sim.prefill.host import expected_seconds, gpu_hit_tokens
 from cacheenv.sim.state.codes import (
     DECISION_ADMIT,
     DECISION_MIGRATE,
@@ -115,17 +116,18 @@ def _fill_hits(w, view, prompt_tokens):
     lookup = w.lookup[0]
     for p in range(w.prefill.shape[0]):
         entry = view.prefill[p]
-        spec = w.instance[prefill_instance(w, p)]
         hit = w.hit[p].pages * page
+        on_gpu = gpu_hit_tokens(w, p, hit)
         entry.hit_tokens = hit
         entry.memory_hit_tokens = w.hit[p].memory_pages * page
-        entry.prefill_s = prefill_seconds(spec, prompt_tokens - hit, hit)
+        entry.prefill_s = expected_seconds(w, p, prompt_tokens, hit, on_gpu)
         entry.prefill_pull_s = entry.prefill_s
         extra = (lookup.best_pages - w.hit[p].pages) * page
         if extra > 0:
             entry.pull_tokens = extra
             entry.transfer_s = pull_seconds(w, lookup.best_holder, p, extra)
-            entry.prefill_pull_s = prefill_seconds(spec, prompt_tokens - hit - extra, hit + extra)
+            landed = on_gpu if w.config[0].host_enabled else hit + extra
+            entry.prefill_pull_s = expected_seconds(w, p, prompt_tokens, hit + extra, landed)
 
 
 @inner

@@ -44,6 +44,7 @@ class PageCache:
         self.private = 0
         self.clock = 0
         self.inserts = 0
+        self.keep: Callable[[list[int]], None] | None = None  # is given the path of each page that goes
 
     def free(self) -> int:
         """Pages that nobody uses."""
@@ -99,8 +100,13 @@ class PageCache:
         """
         victims = next_victims(self)
         for block in victims:
+            path = [block]
+            while (parent := self.pages[path[0]].parent) is not None:
+                path.insert(0, parent)
             del self.pages[block]
             self.listener(block, False)
+            if self.keep is not None:
+                self.keep(path)
         return len(victims)
 
     def reserve(self, count: int) -> bool:

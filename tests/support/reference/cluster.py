@@ -42,6 +42,12 @@ class ReferenceCluster:
     eviction: str = "lru"  # lru | lru_node | lfu | fifo | length_aware | watermark
     cache_outputs: bool = True
     protect_queued: bool = False
+    host_cache_tokens: int = 0  # 0: no host memory
+    host_bytes_per_s: float = 1e9
+    host_setup_s: float = 0.0
+    host_write: str = "write_through"  # write_through | write_through_selective | write_back
+    host_write_after_hits: int = 1
+    load: str = "layerwise"  # layerwise | blocking
     queue: str = "fcfs"  # fcfs | lpm
     lpm_fallback: int = 128
     lpm_check_tokens: int = 32
@@ -111,6 +117,10 @@ class ReferenceCluster:
     def cache_pages(self) -> int:
         """Capacity of one prefill instance's cache."""
         return self.cache_tokens // self.page_tokens
+
+    def host_pages(self) -> int:
+        """Capacity of one prefill instance's host memory."""
+        return self.host_cache_tokens // self.page_tokens
 
     def store_pages(self) -> int:
         """Capacity of the store."""

@@ -40,7 +40,9 @@ class LiveRequest:
         self.arrived = False
         # prefill
         self.pulling = False
+        self.predicted_s = 0.0  # prefill time that the router expected
         self.held: tuple[int, ...] = ()  # cached path that it holds while it waits
+        self.held_on_host: tuple[int, ...] = ()
         self.hit_pages = 0
         self.present_tokens = 0  # hit and computed
         self.private_pages = 0

@@ -17,6 +17,7 @@ class Piece:
     live: LiveRequest
     tokens: int
     before: int
+    loaded: int = 0  # tokens that are loaded from host memory for it
 
     def completes(self) -> bool:
         """Whether the prompt is done with it."""
@@ -31,11 +32,23 @@ def batch_seconds(cluster: ReferenceCluster, pieces: list[Piece]) -> float:
     return max(cluster.min_prefill_s, seconds)
 
 
+def seconds_with_load(cluster: ReferenceCluster, compute_s: float, tokens: int) -> float:
+    """A batch that needs `tokens` tokens from host memory: layers in two stages, or one thing after the other."""
+    if tokens == 0:
+        return compute_s
+    load_s = tokens * cluster.kv_bytes_per_token / cluster.host_bytes_per_s
+    if cluster.load == "blocking":
+        return cluster.host_setup_s + load_s + compute_s
+    longer, shorter = max(load_s, compute_s), min(load_s, compute_s)
+    return cluster.host_setup_s + longer + shorter / cluster.layers
+
+
 class PrefillInstance:
     """State of one prefill instance."""
 
-    def __init__(self, index: int, cluster: ReferenceCluster, cache: PageCache) -> None:
+    def __init__(self, index: int, cluster: ReferenceCluster, cache: PageCache, host: PageCache | None) -> None:
         """Idle and empty."""
+        self.host = host
         self.index = index
         self.cluster = cluster
         self.cache = cache
@@ -110,7 +123,10 @@ class PrefillInstance:
         None, and nothing locked or evicted, where the prompt cannot be part of this batch.
         """
         cluster, page = self.cluster, self.cluster.page_tokens
-        hit_pages = self.cache.match(live.blocks, live.matchable)
+        gpu_pages = self.cache.match(live.blocks, live.matchable)
+        hit_pages = gpu_pages
+        if self.host is not None:
+            hit_pages = max(gpu_pages, self.host.match(live.blocks, live.matchable))
         new = live.prompt_tokens - hit_pages * page
         if not batch_is_empty and cluster.chunk_tokens == 0 and new > budget:
             return None
@@ -124,26 +140,42 @@ class PrefillInstance:
                 tokens = min(new, page)
             if tokens == 0:
                 return None
-        path = live.blocks[:hit_pages]
-        self.cache.lock(path)
-        private_pages = len(live.blocks) - hit_pages
+        path, gpu_path = live.blocks[:hit_pages], live.blocks[:gpu_pages]
+        in_host = path[: self.host.peek(path, hit_pages)] if self.host is not None else ()
+        if self.host is not None:
+            self.host.lock(in_host)
+        self.cache.lock(gpu_path)
+        needed = len(live.blocks) - gpu_pages
         if batch_is_empty and not self.running:
             # Nobody who runs will make room. From the end of the queue, the others give up what they hold.
             for other in reversed(self.queue):
-                if private_pages <= self.cache.free() + self.cache.evictable():
+                if needed <= self.cache.free() + self.cache.evictable():
                     break
                 if other is not live:
                     self.hold(other, ())
-        if not self.cache.reserve(private_pages):
-            self.cache.unlock(path)
+        fits = self.cache.reserve(needed)
+        if self.host is not None:
+            self.host.unlock(in_host)
+        if not fits:
+            self.cache.unlock(gpu_path)
             return None
         self.hold(live, ())
         self.running.append(live)
+        if hit_pages > gpu_pages:  # the pages from the host are on the GPU from now on
+            self.cache.insert(path, gpu_pages)
+            self.cache.lock(path)
+            self.cache.unlock(gpu_path)
+        if self.host is not None:
+            self.host.unlock(live.held_on_host)
+            live.held_on_host = ()
+        private_pages = len(live.blocks) - hit_pages
+        live.record.hit_gpu_tokens = gpu_pages * page
+        live.record.hit_host_tokens = (hit_pages - gpu_pages) * page
         live.hit_pages = hit_pages
         live.present_tokens = hit_pages * page
         live.private_pages = private_pages
         live.record.hit_tokens = hit_pages * page
-        return Piece(live, tokens, live.present_tokens)
+        return Piece(live, tokens, live.present_tokens, live.record.hit_host_tokens)
 
     def hold(self, live: LiveRequest, path: tuple[int, ...]) -> None:
         """A waiting request holds a cached path, in place of what it held before."""
@@ -161,6 +193,17 @@ class PrefillInstance:
         live.private_pages -= len(live.full_path) - live.hit_pages
         self.cache.lock(live.full_path)
         self.cache.unlock(live.full_path[: live.hit_pages])
+
+    def write_to_host(self, live: LiveRequest) -> None:
+        """Copies the computed prompt to host memory, or as much of its head as has been delivered often enough."""
+        cluster = self.cluster
+        if self.host is None or cluster.host_write == "write_back":
+            return
+        path = list(live.full_path)
+        if cluster.host_write == "write_through_selective":
+            while path and self.cache.pages[path[-1]].uses <= cluster.host_write_after_hits:
+                path.pop()
+        self.host.insert_what_fits(path)
 
     def release_prompt(self, live: LiveRequest) -> None:
         """Lets go of what `insert_prompt` holds."""

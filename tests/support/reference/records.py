@@ -43,6 +43,8 @@ class RequestRecord:
     e2e_s: float = NAN
     first_token_s: float = NAN
     hit_tokens: int = 0
+    hit_gpu_tokens: int = 0
+    hit_host_tokens: int = 0
     hit_predicted_tokens: int = 0
     hit_available_tokens: int = 0
     pulled_tokens: int = 0

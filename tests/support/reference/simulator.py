@@ -13,7 +13,7 @@ from .links import Links
 from .live import LiveRequest
 from .migration import Migrations, Move
 from .predictor import Noise
-from .prefill import PrefillInstance, batch_seconds
+from .prefill import Piece, PrefillInstance, batch_seconds, seconds_with_load
 from .records import REJECTED, REJECTED_LATE, TOO_LARGE, InstanceRecord, RequestRecord, complete
 from .transfers import Transfers
 
@@ -66,7 +66,21 @@ class ReferenceSimulator:
         ]
         memory_pages = cluster.memory_tokens // cluster.page_tokens
         self.memories = [PageCache(memory_pages) for _ in range(cluster.num_prefill)]
-        self.prefill = [PrefillInstance(i, cluster, self.caches[i]) for i in range(cluster.num_prefill)]
+        # for the index, host memory of instance i stands behind the store
+        self.hosts = [
+            PageCache(
+                cluster.host_pages(),
+                lambda block, stored, i=number: self._tell_index(cluster.num_prefill + 1 + i, block, stored),  # type: ignore[misc]
+            )
+            for number in range(cluster.num_prefill if cluster.host_cache_tokens > 0 else 0)
+        ]
+        if cluster.host_write == "write_back":
+            for cache, host in zip(self.caches, self.hosts, strict=False):
+                cache.keep = host.insert_what_fits
+        self.prefill = [
+            PrefillInstance(i, cluster, self.caches[i], self.hosts[i] if self.hosts else None)
+            for i in range(cluster.num_prefill)
+        ]
         self.decode = [DecodeInstance(i, cluster) for i in range(cluster.num_decode)]
         instances = cluster.num_prefill + cluster.num_decode
         nics = [cluster.nic_bytes_per_s] * instances + [cluster.store_nic_bytes_per_s]
@@ -141,7 +155,7 @@ class ReferenceSimulator:
             record.outcome = TOO_LARGE
             self.unfinished -= 1
             return
-        available = max(cache.peek(live.blocks, live.matchable) for cache in self.caches)
+        available = max(cache.peek(live.blocks, live.matchable) for cache in [*self.caches, *self.hosts])
         record.hit_available_tokens = available * cluster.page_tokens
         decision = self.decide_route(self, live)
         if isinstance(decision, str):
@@ -157,7 +171,9 @@ class ReferenceSimulator:
             source, source_pages = self.transfers.pull_source(live, prefill)
             if source >= 0:
                 predicted = source_pages
-                self.transfers.start_pull(live, prefill, source, now)
+        live.predicted_s = self.expected_prefill_s(live, prefill, predicted * cluster.page_tokens)
+        if pull and source >= 0:
+            self.transfers.start_pull(live, prefill, source, now)
         self.transfers.schedule(live, prefill, now)
         record.hit_predicted_tokens = predicted * cluster.page_tokens
         if cluster.index_learns == "assigned":  # believed from now on, until news of the page say otherwise
@@ -172,7 +188,20 @@ class ReferenceSimulator:
 
     def index_hit(self, live: LiveRequest, instance: int) -> int:
         """Pages that the router believes `instance` (or the store) could deliver."""
-        return self.index.hit_pages(live.blocks, live.matchable, instance)
+        return max(self.index_hit_by_tier(live, instance))
+
+    def index_hit_by_tier(self, live: LiveRequest, instance: int) -> tuple[int, int]:
+        """The same on the GPUs, and in host memory."""
+        here = self.index.hit_pages(live.blocks, live.matchable, instance)
+        if not self.hosts or instance >= self.cluster.num_prefill:
+            return here, 0
+        return here, self.index.hit_pages(live.blocks, live.matchable, self.cluster.num_prefill + 1 + instance)
+
+    def expected_prefill_s(self, live: LiveRequest, prefill: int, cached: int) -> float:
+        """Seconds of a batch of one prompt of which `cached` tokens are there; what no GPU holds is loaded."""
+        on_gpu = self.index_hit_by_tier(live, prefill)[0] * self.cluster.page_tokens
+        compute_s = batch_seconds(self.cluster, [Piece(live, live.prompt_tokens - cached, cached)])
+        return seconds_with_load(self.cluster, compute_s, cached - on_gpu if self.hosts else 0)
 
     def memory_hit(self, live: LiveRequest, prefill: int) -> int:
         """Pages that the router remembers having sent to `prefill`."""
@@ -202,7 +231,8 @@ class ReferenceSimulator:
         instance.batch = instance.form_batch()
         if not instance.batch:
             return
-        instance.batch_s = batch_seconds(self.cluster, instance.batch)
+        loaded = sum(piece.loaded for piece in instance.batch)
+        instance.batch_s = seconds_with_load(self.cluster, batch_seconds(self.cluster, instance.batch), loaded)
         instance.batch_end_s = now + instance.batch_s
         self._push(instance.batch_end_s, PREFILL_END, instance.index)
         for piece in instance.batch:
@@ -232,6 +262,7 @@ class ReferenceSimulator:
                 in_question.append(live)
             else:
                 self._hand_over(live, now)
+            instance.write_to_host(live)
             self.transfers.write_through(live, now)
         self.wake_prefill(instance.index, now)
         for live in in_question:

@@ -45,11 +45,20 @@ class Transfers:
         source_pages = there.match(live.blocks, live.matchable)
         local_pages = here.match(live.blocks, live.matchable)
         pulled = source_pages - local_pages
+        if sim.hosts:  # pulls arrive in host memory, and may come from there
+            if source < sim.cluster.num_prefill:
+                on_host = sim.hosts[source].match(live.blocks, live.matchable)
+                if on_host > source_pages:
+                    there, source_pages = sim.hosts[source], on_host
+            here = sim.hosts[prefill]
+            on_gpu = local_pages
+            local_pages = here.match(live.blocks, live.matchable)
+            pulled = source_pages - max(local_pages, on_gpu)
         if pulled <= 0:
             return
         local_path, path = live.blocks[:local_pages], live.blocks[:source_pages]
         here.lock(local_path)
-        if not here.reserve(pulled):
+        if not here.reserve(source_pages - local_pages):
             here.unlock(local_path)
             return
         there.lock(path)
@@ -57,7 +66,11 @@ class Transfers:
 
         def end(now: float) -> None:
             here.insert(path, local_pages)
-            sim.prefill[prefill].hold(live, path)
+            if sim.hosts:
+                here.lock(path)
+                live.held_on_host = tuple(path)
+            else:
+                sim.prefill[prefill].hold(live, path)
             here.unlock(local_path)
             there.unlock(path)
             live.pulling = False
@@ -193,7 +206,11 @@ class Transfers:
             if cache.peek(path, len(path)) < prompt_pages:
                 return
             if cache.match(path, len(path)) >= there:  # else what was there is gone: the rest has nothing to stand on
-                cache.insert_what_fits(path)
+                there_now = cache.insert_what_fits(path)
+                if sim.hosts and cluster.host_write == "write_through" and there_now > prompt_pages:
+                    host = sim.hosts[prefill]
+                    if host.match(live.full_path, prompt_pages) == prompt_pages:
+                        host.insert_what_fits(path[:there_now])
 
         tokens = (len(path) - there) * cluster.page_tokens
         sim.links.start(

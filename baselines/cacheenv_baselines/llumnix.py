@@ -11,7 +11,7 @@ Parameters:
   threshold (blocks a request): see the rule; from docs/Arguments.md of the original
   block_tokens (tokens): vLLM's block
 Requires: a tick each 0.05 s (its polling interval) and the shortest sequence as first candidate.
-Ours: ties by the lowest index; a pair whose sequence does not fit is passed over. Instances that already take part in
+Ours: ties at random; a pair whose sequence does not fit is passed over. Instances that already take part in
 a migration in that direction are left out of the pairing (one migration at a time, as in the original).
 Deviations: no priorities and no draining instances. The sign of the threshold inside the original code (stored negated)
 was not traced.
@@ -24,7 +24,7 @@ import math
 
 import numpy as np
 
-from cacheenv.policy import jit, move, policy, stay
+from cacheenv.policy import jit, least, move, policy, stay
 
 
 @jit
@@ -40,13 +40,16 @@ def freeness(view, decode, block_tokens):
 
 
 @jit
-def shortest_candidate(view, source):
+def shortest_candidate(view, rng, source):
     """Candidate row of the shortest running sequence of a source; -1 if there is none."""
     slots = view.cluster[0].num_candidates
-    best = -1
+    best, count, shortest = -1, 0, 0
     for row in range(source * slots, (source + 1) * slots):
-        if view.candidate[row].valid and (best < 0 or view.candidate[row].kv_tokens < view.candidate[best].kv_tokens):
-            best = row
+        if view.candidate[row].valid:
+            tokens = view.candidate[row].kv_tokens
+            take, count = least(rng, best, count, tokens, shortest)
+            if take:
+                best, shortest = row, tokens
     return best
 
 
@@ -57,25 +60,27 @@ def gives(view, decode, free, threshold):
 
 
 @jit
-def least_free_source(view, free, paired, threshold):
+def least_free_source(view, rng, free, paired, threshold):
     """The least free source that is not paired yet and can send; -1 if there is none."""
-    source = -1
+    source, count, least_free = -1, 0, 0.0
     for d in range(view.cluster[0].num_decode):
         if not paired[d] and gives(view, d, free, threshold) and view.decode[d].can_send:
-            if source < 0 or free[d] < free[source]:
-                source = d
+            take, count = least(rng, source, count, free[d], least_free)
+            if take:
+                source, least_free = d, free[d]
     return source
 
 
 @jit
-def freest_destination(view, free, paired, threshold):
+def freest_destination(view, rng, free, paired, threshold):
     """The freest destination that is not paired yet and can receive; -1 if there is none."""
-    target = -1
+    target, count, freest = -1, 0, 0.0
     for d in range(view.cluster[0].num_decode):
         takes = free[d] > threshold and not gives(view, d, free, threshold)
         if not paired[d] and takes and view.decode[d].can_receive:
-            if target < 0 or free[d] > free[target]:
-                target = d
+            take, count = least(rng, target, count, -free[d], -freest)
+            if take:
+                target, freest = d, free[d]
     return target
 
 
@@ -92,11 +97,11 @@ def llumnix(view, rng, params):
     for d in range(num_decode):
         free[d] = freeness(view, d, block_tokens)
     for _ in range(num_decode):
-        source = least_free_source(view, free, paired, threshold)
-        target = freest_destination(view, free, paired, threshold)
+        source = least_free_source(view, rng, free, paired, threshold)
+        target = freest_destination(view, rng, free, paired, threshold)
         if source < 0 or target < 0:
             break
-        row = shortest_candidate(view, source)
+        row = shortest_candidate(view, rng, source)
         if row >= 0 and view.candidate[row].kv_tokens <= view.decode[target].room_tokens:
             return move(view, row, target)
         paired[source], paired[target] = True, True

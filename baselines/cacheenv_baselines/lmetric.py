@@ -1,31 +1,34 @@
 """`lmetric`: new prefill tokens times batch size.
 
-Source: LMetric (arXiv 2603.15202, abstract): the instance with the smallest product of the new prefill tokens that the
-request would have there and the instance's current batch size. No parameters, which is its point.
-Rule: score(i) = (prompt - predicted hit on i) x requests in flight on prefill instance i; equal scores: fewer new
-tokens, then the lowest index. Decode: the fewest requests in flight, of equal ones the lowest index. No pull.
-Ours: the paper's instances do both phases. In a disaggregated cluster the product chooses the prefill instance, with
-the requests in flight (waiting, running, handing over) as batch size; nothing is prefilled on a decode instance, where
-the other factor alone is left. Tokens of waiting requests do not count as new tokens.
-Quirk kept: an idle instance scores 0 whatever it has cached, so it beats any busy instance with a full hit.
+Source: LMetric (OSDI'26, arXiv 2603.15202) sections 5.1 and 7; of its text, two notes on the whole paper and one
+implementation for the SGLang gateway (wall96/sglang-router-simple-is-better @cace6eff, `policies/lmetric.rs`) were
+read, which agree.
+Rule: score(i) = P-token(i) x (BS(i) + 1), the smallest wins, ties at random. P-token = new prefill tokens that wait on
+instance i or are being computed there + (prompt - predicted hit on i). BS = requests on instance i, waiting or running;
+this one is the + 1. No parameters, which is its point. No pull.
+Ours: the paper's instances do both phases, and it does not test the score where they are apart. Here the product
+chooses the prefill instance, with the requests in flight there (waiting, running, handing over) as BS. Nothing is
+prefilled on a decode instance, so its P-token is 0 everywhere and the other factor alone is left: the fewest requests
+in flight.
+Deviations: waiting tokens go when the prefill of their request ends, not chunk by chunk; the paper's detector of hot
+prefixes (section 5.2, a filter that it found hardly ever needed) is left out.
 """
 
 from __future__ import annotations
 
-from cacheenv.policy import policy, route
+from cacheenv.policy import least, policy, route
+from cacheenv_baselines.rules import fewest_requests_decode
 
 
 @policy
 def lmetric(view, rng, params):
-    """Smallest product of new prefill tokens and requests in flight."""
-    prefill, best_score, best_new = -1, 0, 0
+    """Smallest product of new prefill tokens, waiting ones included, and batch size with this request."""
+    prefill, count, best_score = -1, 0, 0
     for i in range(view.cluster[0].num_prefill):
-        new = view.request[0].prompt_tokens - view.prefill[i].hit_tokens
-        score = new * view.prefill[i].inflight_requests
-        if prefill < 0 or score < best_score or (score == best_score and new < best_new):
-            prefill, best_score, best_new = i, score, new
-    decode = 0
-    for d in range(1, view.cluster[0].num_decode):
-        if view.decode[d].inflight_requests < view.decode[decode].inflight_requests:
-            decode = d
-    return route(view, prefill, decode, 0)
+        row = view.prefill[i]
+        new_tokens = row.inflight_new_tokens + view.request[0].prompt_tokens - row.hit_tokens
+        score = new_tokens * (row.inflight_requests + 1)
+        take, count = least(rng, prefill, count, score, best_score)
+        if take:
+            prefill, best_score = i, score
+    return route(view, prefill, fewest_requests_decode(view, rng), 0)

@@ -4,15 +4,15 @@ Source: Mooncake (arXiv 2407.00079 section 6; FAST'25 section 4), Algorithm 1. T
 Rule: for each prefill instance i, with the longest prefix match anywhere, `best`, and the match on i, `local`:
   * best / local > `threshold`: cost = transfer + T_queue + T_prefill(prompt, best), and the prefix is pulled;
   * else: cost = T_queue + T_prefill(prompt, local).
-  * The cheapest instance is taken, the lowest index of equal ones. A pulled copy stays there, which is how hot prefixes
+  * The cheapest instance is taken, of equal ones a random one. A pulled copy stays there, which is how hot prefixes
     spread.
 Decode: the smallest predicted time between tokens, so that the SLO is met if any instance meets it. The predicted step
-counts the running batch, every request that is assigned to the instance, and this one; equal ones: the lowest index.
+counts the running batch, every request that is assigned to the instance, and this one; of equal ones a random one.
 Parameters:
   threshold (ratio): see the rule; OURS, the paper tunes it by hand and gives no value
   reject (0 or 1): 1 refuses a request whose predicted TTFT or step is beyond its SLO, as Algorithm 1 does
   pulls (0 or 1): 0 is the paper's "local cache aware"
-Ours: where the paper leaves it open, local = 0 < best means an infinite ratio (pull), 0 / 0 means no pull; the ratio
+Ours: ties at random, which the paper leaves open; local = 0 < best means an infinite ratio (pull), 0 / 0 means no pull; the ratio
 test is strict, as in the FAST version; T_queue is `backlog_s`: predicted prefill time of the waiting requests, what is
 left of the running batch, and of a prompt that runs in chunks.
 Deviations: Algorithm 1 refuses requests, by default this one does not, because admission is a policy of its own here
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cacheenv.policy import jit, policy, reject, route
+from cacheenv.policy import jit, least, policy, reject, route
 from cacheenv_baselines.rules import promised_tokens, step_forecast_s, tbt_slo_s, ttft_forecast_s
 
 
@@ -49,16 +49,18 @@ def tbt_forecast_s(view, decode):
 def mooncake(view, rng, params):
     """Mooncake's Algorithm 1: least predicted TTFT, pulling prefixes; least predicted decode step."""
     threshold, may_reject, pulls = params[0], params[1], params[2]
-    prefill, pull, ttft_s = -1, 0, 0.0
+    prefill, pull, count, ttft_s = -1, 0, 0, 0.0
     for i in range(view.cluster[0].num_prefill):
         pull_here = 1 if pulls > 0 and wants_pull(view, i, threshold) else 0
         cost_s = ttft_forecast_s(view, i, pull_here)
-        if prefill < 0 or cost_s < ttft_s:
+        take, count = least(rng, prefill, count, cost_s, ttft_s)
+        if take:
             prefill, pull, ttft_s = i, pull_here, cost_s
-    decode, tbt_s = -1, 0.0
+    decode, count, tbt_s = -1, 0, 0.0
     for d in range(view.cluster[0].num_decode):
         forecast_s = tbt_forecast_s(view, d)
-        if decode < 0 or forecast_s < tbt_s:
+        take, count = least(rng, decode, count, forecast_s, tbt_s)
+        if take:
             decode, tbt_s = d, forecast_s
     if may_reject > 0 and view.cluster[0].allow_reject:
         if ttft_s > view.cluster[0].slo_ttft_s or tbt_s > tbt_slo_s(view):

@@ -9,7 +9,7 @@ destination take the one that lowers the variance of W over the instances most, 
   * pays: predicted remaining tokens x step time of the source >= `kappa` x time to copy its KV,
   * fits: KV of the destination + KV of the request + `safety` x predicted remaining tokens <= capacity,
   * is legal now (batch slot, room, one migration a source and one a destination), and
-  * its last move ended `cooldown_s` ago. Of equal gains the first by source, request, destination.
+  * its last move ended `cooldown_s` ago. Of equal gains a random one (OURS).
 Parameters:
   theta (share of the mean): excess of W that makes a source
   theta_low (share of the mean): lack of W that makes a destination
@@ -33,7 +33,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cacheenv.policy import jit, move, policy, stay
+from cacheenv.policy import jit, least, move, policy, stay
 
 GRID_POINTS = 8
 CANDIDATES = {"reschedule.candidates": None}
@@ -121,7 +121,7 @@ def star(view, rng, params):
     mean = fill_workload(view, horizon_tokens, first_weight, workload)
     if cv_trigger > 0.0 and variation(workload, mean) <= cv_trigger:
         return stay(view)
-    best_row, best_decode, best_gain = -1, -1, gain_min
+    best_row, best_decode, count, best_gain = -1, -1, 0, 0.0
     for row in range(num_decode * view.cluster[0].num_candidates):
         request = view.candidate[row]
         source = request.source
@@ -132,7 +132,10 @@ def star(view, rng, params):
             if d == source or workload[d] >= (1.0 - theta_low) * mean or not fits(view, row, d, safety):
                 continue
             gain = 2.0 * load * (workload[source] - workload[d] - load) / num_decode
-            if gain > best_gain:
+            if gain <= gain_min:
+                continue
+            take, count = least(rng, best_row, count, -gain, -best_gain)
+            if take:
                 best_row, best_decode, best_gain = row, d, gain
     return move(view, best_row, best_decode) if best_row >= 0 else stay(view)
 

@@ -41,6 +41,15 @@ def test_shortest_sequence_of_the_least_free_goes_to_the_freest(tight, decider):
     assert decider("llumnix").move(tight()) == (1, 2)
 
 
+def test_ties_are_random(build, add_running, decider):
+    """Two equal sources, two equal destinations, two equal sequences on each source."""
+    view = build(1, 4)
+    add_running(view, [{"instance": d, "kv_tokens": 4960} for d in (0, 0, 1, 1)])
+    view.decode.capacity_tokens = 10_000
+    router = decider("llumnix")
+    assert {router.move(view) for _ in range(300)} == {(row, d) for row in (0, 1, 4, 5) for d in (2, 3)}
+
+
 def test_threshold_is_blocks_a_request(tight, decider):
     view = tight()
     assert decider("llumnix", threshold=2.5).move(view) == "stay", "at the threshold is neither"

@@ -126,33 +126,60 @@ def test_longest_prefix_ignores_load(build, fill, decider):
     view = build(3, 2)
     fill(view.prefill, hit_tokens=[100, 300, 200], inflight_requests=[0, 500, 0])
     fill(view.decode, inflight_requests=[2, 1])
-    assert decider("longest_prefix").route(view) == (1, 1, 0)
+    router = decider("longest_prefix")
+    assert [router.route(view) for _ in range(3)] == [(1, 0, 0), (1, 1, 0), (1, 0, 0)], "decode instances take turns"
 
 
-def test_longest_prefix_gives_equal_hits_to_the_lowest_index(build, fill, decider):
+def test_longest_prefix_takes_turns_among_equal_hits(build, fill, decider):
+    """The counters of the sets {1, 3} and {1, 2, 3} and of "no hit" are apart, as in the proxy."""
     view, router = build(4, 1), decider("longest_prefix")
-    fill(view.prefill, hit_tokens=[0, 0, 0, 0])
-    assert {router.route(view)[0] for _ in range(20)} == {0}
-    fill(view.prefill, hit_tokens=[0, 512, 0, 512])
-    assert {router.route(view)[0] for _ in range(20)} == {1}
+
+    def chosen(*hits):
+        fill(view.prefill, hit_tokens=hits)
+        return router.route(view)[0]
+
+    assert [chosen(0, 0, 0, 0) for _ in range(5)] == [0, 1, 2, 3, 0]
+    assert [chosen(0, 512, 0, 512) for _ in range(3)] == [1, 3, 1]
+    assert [chosen(0, 512, 512, 512) for _ in range(2)] == [1, 2]
+    assert chosen(0, 900, 0, 900) == 3, "the set counts, not the length of its hit"
+    assert chosen(0, 512, 512, 512) == 3
+    assert chosen(0, 0, 0, 0) == 1
+
+
+def test_longest_prefix_with_more_instances_than_bits(build, fill, decider):
+    view, router = build(20, 1), decider("longest_prefix")
+    assert [router.route(view)[0] for _ in range(21)] == [*range(20), 0]
+    fill(view.prefill, hit_tokens=[512 if i in (3, 11, 19) else 0 for i in range(20)])
+    assert [router.route(view)[0] for _ in range(4)] == [3, 11, 19, 3]
 
 
 def test_lmetric_multiplies(build, fill, decider):
     view = build(3, 3, prompt_tokens=1000)
-    # 1000 * 2 = 2000, 400 * 4 = 1600, 100 * 17 = 1700: neither the best hit nor the shortest queue wins.
-    fill(view.prefill, hit_tokens=[0, 600, 900], inflight_requests=[2, 4, 17])
-    fill(view.decode, inflight_requests=[3, 2, 2])
+    # 1000 * 3 = 3000, 400 * 5 = 2000, 100 * 21 = 2100: neither the best hit nor the shortest queue wins.
+    fill(view.prefill, hit_tokens=[0, 600, 900], inflight_requests=[2, 4, 20])
+    fill(view.decode, inflight_requests=[3, 2, 3])
     assert decider("lmetric").route(view) == (1, 1, 0)
 
 
-def test_lmetric_idle_instance_beats_a_full_hit(build, fill, decider):
+def test_lmetric_counts_tokens_that_wait(build, fill, decider):
+    """Equal batches; 1000 + 500 new against 1400 new: the better hit waits behind more."""
+    view = build(2, 1, prompt_tokens=1500)
+    fill(view.prefill, hit_tokens=[1000, 100], inflight_requests=[2, 2], inflight_new_tokens=[1000, 0])
+    assert decider("lmetric").route(view)[0] == 1
+
+
+def test_lmetric_idle_instance_does_not_beat_a_full_hit(build, fill, decider):
+    """1 token x 2 against 1000 x 1: without "+ 1" the idle instance would score 0."""
     view = build(3, 1)
     fill(view.prefill, hit_tokens=[999, 0, 300], inflight_requests=[1, 0, 0])
+    assert decider("lmetric").route(view)[0] == 0
+    fill(view.prefill, hit_tokens=[0, 0, 300])
     assert decider("lmetric").route(view)[0] == 2, "among idle instances fewer new tokens decide"
 
 
-def test_lmetric_all_equal_is_the_lowest_index(build, decider):
-    assert decider("lmetric").route(build(3, 3)) == (0, 0, 0)
+def test_lmetric_all_equal_is_random(build, decider):
+    router, view = decider("lmetric"), build(3, 3)
+    assert {router.route(view)[:2] for _ in range(300)} == {(p, d) for p in range(3) for d in range(3)}
 
 
 @pytest.mark.parametrize(

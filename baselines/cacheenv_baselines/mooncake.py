@@ -12,9 +12,9 @@ Parameters:
   threshold (ratio): see the rule; OURS, the paper tunes it by hand and gives no value
   reject (0 or 1): 1 refuses a request whose predicted TTFT or step is beyond its SLO, as Algorithm 1 does
   pulls (0 or 1): 0 is the paper's "local cache aware"
-Ours: ties at random, which the paper leaves open; local = 0 < best means an infinite ratio (pull), 0 / 0 means no pull; the ratio
-test is strict, as in the FAST version; T_queue is `backlog_s`: predicted prefill time of the waiting requests, what is
-left of the running batch, and of a prompt that runs in chunks.
+Ours: where the paper leaves it open, ties are broken at random, local = 0 < best means an infinite ratio (pull), 0 / 0
+means no pull; the ratio test is strict, as in the FAST version; T_queue is `backlog_s`: predicted prefill time of the
+waiting requests, what is left of the running batch, and of a prompt that runs in chunks.
 Deviations: Algorithm 1 refuses requests, by default this one does not, because admission is a policy of its own here
 (`mooncake+early_reject`); the sources of a pull include the cluster store where the scenario has one.
 Requires: an index that learns at the assignment, as the paper's Conductor changes its view of an instance's cache when

@@ -3,7 +3,8 @@
 Source: SGLang gateway `power_of_two`; Mitzenmacher, "The power of two choices in randomized load balancing" (2001).
 Rule: draw two distinct instances of a pool; take the one with fewer requests in flight, the first drawn on equality.
 With one instance, that one. The pools are drawn independently. No pull.
-Deviation: the gateway compares polled token loads where it has them for both; here always its own request counts.
+Deviations: the gateway compares polled token loads where it has them for both; here always request counts. Those of a
+prefill instance fall at the end of the hand-over, the gateway's at the end of the answer (see `sglang`).
 """
 
 from __future__ import annotations

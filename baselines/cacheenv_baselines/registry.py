@@ -10,6 +10,7 @@ from cacheenv.policy import Policy, PolicyBundle
 #: Name -> (module of this package, attribute). The module is imported when the policy is made.
 PLACES = {
     "cpd": ("cpd", "cpd"),
+    "cpd_balanced": ("cpd", "cpd_balanced"),
     "early_reject": ("early_reject", "early_reject"),
     "kv_reject": ("kv_reject", "kv_reject"),
     "late_reject": ("late_reject", "late_reject"),

@@ -1,7 +1,8 @@
 """Pieces that several schedulers share: who is least loaded, cache_aware, forecasts of TTFT and TBT.
 
 An instance's load as a router counts it is `inflight_requests`: raised inside the decision, so that requests of the
-same instant see each other, and lowered once, when the hand-over (prefill) or the request (decode) ends.
+same instant see each other, and lowered once, when the hand-over (prefill) or the request (decode) ends. The SGLang
+gateway lowers that of a prefill instance when the request ends: `unfinished_requests`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,19 @@ def fewest_requests_prefill(view, rng, role):
     for i in range(view.cluster[0].num_prefill):
         if has_role(view, i, role):
             load = view.prefill[i].inflight_requests
+            take, count = least(rng, best, count, load, best_load)
+            if take:
+                best, best_load = i, load
+    return best
+
+
+@jit
+def fewest_unfinished_prefill(view, rng, role):
+    """Prefill instance of this role with the fewest unfinished requests, ties at random; -1 if there is none."""
+    best, count, best_load = -1, 0, 0
+    for i in range(view.cluster[0].num_prefill):
+        if has_role(view, i, role):
+            load = view.prefill[i].unfinished_requests
             take, count = least(rng, best, count, load, best_load)
             if take:
                 best, best_load = i, load
@@ -90,20 +104,20 @@ def cache_aware(view, rng, role, cache_threshold, balance_abs, balance_rel):
     lowest, highest, match, owner = -1, -1, 0, -1
     for i in range(view.cluster[0].num_prefill):
         if has_role(view, i, role):
-            load = view.prefill[i].inflight_requests
+            load = view.prefill[i].unfinished_requests
             lowest = load if lowest < 0 else min(lowest, load)
             highest = max(highest, load)
             if view.prefill[i].memory_hit_tokens > match:
                 match, owner = view.prefill[i].memory_hit_tokens, i
     if highest - lowest > balance_abs and highest > lowest * balance_rel:
-        return fewest_requests_prefill(view, rng, role)
+        return fewest_unfinished_prefill(view, rng, role)
     if owner >= 0 and match > cache_threshold * view.request[0].prompt_tokens:
         remembered = view.request[0].memory_instance
         if remembered >= 0 and has_role(view, remembered, role):
             if view.prefill[remembered].memory_hit_tokens == match:
                 return remembered
         return owner
-    return fewest_requests_prefill(view, rng, role)
+    return fewest_unfinished_prefill(view, rng, role)
 
 
 @jit

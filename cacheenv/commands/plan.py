@@ -21,7 +21,7 @@ class Entry:
         policy: Its name, as given.
         base: The scenario as chosen.
         scenario: The scenario with what the policy's system needs.
-        changes: What differs between the two, dotted.
+        changes: The engine features among it, dotted; what the router keeps is left out.
         common_cluster: Whether the needs were left out.
     """
 
@@ -56,13 +56,13 @@ def plan(scenarios: Sequence[Scenario], policies: Sequence[str], common_cluster:
     entries = []
     for scenario in scenarios:
         for name in policies:
-            changed = scenario
-            if not common_cluster:
-                try:
-                    changed = apply_requirements(scenario, complete_bundle(name, scenario))
-                except InputError as problem:
-                    raise InputError(f"policy {name} on scenario {scenario.name}: {problem}") from None
-            changes = {key: new for key, (_, new) in differences(scenario.to_dict(), changed.to_dict()).items()}
+            try:
+                bundle = complete_bundle(name, scenario)
+                unchanged = apply_requirements(scenario, bundle, common_cluster=True)
+                changed = apply_requirements(scenario, bundle, common_cluster)
+            except InputError as problem:
+                raise InputError(f"policy {name} on scenario {scenario.name}: {problem}") from None
+            changes = {key: new for key, (_, new) in differences(unchanged.to_dict(), changed.to_dict()).items()}
             entries.append(Entry(name, scenario, changed, changes, common_cluster))
     return entries
 

@@ -29,9 +29,16 @@ class PolicyBundle:
 
     def requires(self) -> dict[str, Any]:
         """Scenario overrides of all parts; two parts that ask for different values of a key are refused."""
-        merged: dict[str, Any] = dict(getattr(self.actor, "requires", {}) or {})
+        return self._merged("requires")
+
+    def brings(self) -> dict[str, Any]:
+        """What the routers of all parts keep, as scenario overrides; two different values of a key are refused."""
+        return self._merged("brings")
+
+    def _merged(self, attribute: str) -> dict[str, Any]:
+        merged: dict[str, Any] = dict(getattr(self.actor, attribute, {}) or {})
         for part in self.parts():
-            for key, value in part.requires.items():
+            for key, value in getattr(part, attribute).items():
                 if key in merged and merged[key] != value:
                     raise InputError(f"policy {self.name}: its parts need different values of {key}")
                 merged[key] = value

@@ -25,6 +25,8 @@ from cacheenv.sim.policies.compose import PARTS
 
 #: Kinds of policies, in the order in which they decide.
 KINDS = PARTS
+#: Where the scenario says what a router keeps.
+ROUTER_SIDE = "cluster.index."
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Policy:
         params: Parameter values in the order in which `function` reads them.
         state_size: Float64 numbers of private state behind the parameters in the `params` array.
         requires: Scenario overrides (dotted keys) of engine-side mechanisms that the system needs.
+        brings: Scenario overrides below `cluster.index`: what the router itself keeps. They hold on any cluster.
         needs_running: Whether `view.running` must be filled at arrivals too (it always is at rescheduling ticks).
         description: One line for tables.
     """
@@ -48,6 +51,7 @@ class Policy:
     params: Mapping[str, float] = field(default_factory=dict)
     state_size: int = 0
     requires: Mapping[str, Any] = field(default_factory=dict)
+    brings: Mapping[str, Any] = field(default_factory=dict)
     needs_running: bool = False
     description: str = ""
 
@@ -82,6 +86,7 @@ def policy(
     params: Mapping[str, float] | None = None,
     state_size: int = 0,
     requires: Mapping[str, Any] | None = None,
+    brings: Mapping[str, Any] | None = None,
     needs_running: bool = False,
 ) -> Any:
     """Decorator: compiles `(view, rng, params) -> action` into a :class:`Policy`.
@@ -92,7 +97,8 @@ def policy(
         kind: `router`, `decode_choice`, `admission` or `rescheduler`.
         params: Default parameter values, in the order in which the function indexes `params`.
         state_size: Numbers of private state behind them.
-        requires: Scenario overrides that the policy needs.
+        requires: Scenario overrides of the engines that the policy needs; `--common-cluster` leaves them out.
+        brings: Scenario overrides below `cluster.index`, the router's own; they are never left out.
         needs_running: Fill `view.running` at arrivals too.
 
     Returns:
@@ -111,6 +117,9 @@ def policy(
             raise InputError(f"{place}: params must be a mapping of names to numbers, got {params!r}")
         for key, value in (params or {}).items():
             _check_parameter(target.__name__, key, value)
+        for key in brings or {}:
+            if not key.startswith(ROUTER_SIDE):
+                raise InputError(f"{place}: brings only keys below {ROUTER_SIDE[:-1]}, got {key}; see requires")
         options = {**POLICY_OPTIONS, "cache": _stands_in_its_module(target)}
         try:
             compiled = jit_signature(POLICY_SIGNATURE, target, options)
@@ -119,7 +128,7 @@ def policy(
         summary = (target.__doc__ or "").strip().split("\n")[0]
         return Policy(
             name or target.__name__, kind, compiled, dict(params or {}), state_size, dict(requires or {}),
-            needs_running, summary,
+            dict(brings or {}), needs_running, summary,
         )  # fmt: skip
 
     return wrap if function is None else wrap(function)

@@ -68,13 +68,15 @@ def complete_bundle(policy: Any, scenario: Scenario) -> PolicyBundle:
     return bundle
 
 
-def apply_requirements(scenario: Scenario, bundle: PolicyBundle) -> Scenario:
-    """The scenario with the engine-side mechanisms that the policies need.
+def apply_requirements(scenario: Scenario, bundle: PolicyBundle, common_cluster: bool = False) -> Scenario:
+    """The scenario with what the routers keep and the engine-side mechanisms that the policies need.
 
-    A key `max:KEY` raises a number to at least the value and leaves a larger one alone.
+    A key `max:KEY` raises a number to at least the value and leaves a larger one alone. On a common cluster the
+    engine-side ones are left out.
     """
     changes: dict[str, Any] = {}
-    for key, value in bundle.requires().items():
+    needs = bundle.brings() if common_cluster else {**bundle.brings(), **bundle.requires()}
+    for key, value in needs.items():
         if not key.startswith("max:"):
             changes[key] = value
             continue
@@ -103,7 +105,8 @@ def simulate(
         policy: Name, compiled policy, bundle, or Python object with `act(view, mask) -> int`.
         seed: Workload, predictor noise and policy randomness derive from it in separate streams.
         workload: Requests to use instead of the scenario's own.
-        common_cluster: Run on the scenario's cluster as it is, without what the policy would need.
+        common_cluster: Run on the scenario's cluster as it is, without the engine features that the policy would need.
+            What its router keeps stays.
         timeline_s: Seconds of simulated time between the moments of `Result.timeline`; None: it is not kept.
 
     Returns:
@@ -115,8 +118,7 @@ def simulate(
     scenario = load_scenario(scenario)
     seed = checked_seed(seed)
     bundle = complete_bundle(policy, scenario)
-    if not common_cluster:
-        scenario = apply_requirements(scenario, bundle)
+    scenario = apply_requirements(scenario, bundle, common_cluster)
     ticks = bundle.rescheduler is not None or bool(getattr(bundle.actor, "migrates", False))
     worlds = Worlds(scenario, bundle=bundle, ticks=ticks, needs_running=bool(getattr(bundle.actor, "needs_running", 0)))
     worlds.reset(0, seed, workload)

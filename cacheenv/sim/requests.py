@@ -58,6 +58,8 @@ def _leave_system(w, index, outcome):
     state.in_system -= 1
     if request.counted:
         state.counted_in_system -= 1
+    if request.prefill_instance >= 0:
+        w.prefill[request.prefill_instance].unfinished -= 1
 
 
 @once
@@ -147,6 +149,7 @@ def enter_prefill(w, index):
     row = w.prefill[request.prefill_instance]
     request.state = QUEUED
     row.inflight += 1
+    row.unfinished += 1
     row.inflight_tokens += request.prompt_tokens
     row.inflight_new_tokens += request.predicted_new_tokens
     row.dispatched += 1

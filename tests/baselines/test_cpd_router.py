@@ -17,7 +17,7 @@ def cluster(build, fill):
     def create(prompt_tokens, remembered=0, on=0):
         view = build(4, 2, prompt_tokens=prompt_tokens, memory_hit_tokens=remembered)
         view.prefill[0].role = ROLE_PRE_PREFILL
-        fill(view.prefill, inflight_requests=[9, 5, 3, 4])
+        fill(view.prefill, unfinished_requests=[9, 5, 3, 4])
         view.prefill[on].memory_hit_tokens = remembered
         view.request[0].memory_instance = on if remembered else -1
         return view
@@ -85,7 +85,7 @@ def test_without_a_pre_prefill_instance(cluster, decider):
 
 def test_load_of_the_cold_instance_is_no_imbalance(cluster, decider, fill):
     view = cluster(30_000, 20_000, on=3)
-    fill(view.prefill, inflight_requests=[500, 5, 3, 4])
+    fill(view.prefill, unfinished_requests=[500, 5, 3, 4])
     assert decider("cpd").route(view)[0] == 3
 
 
@@ -100,9 +100,31 @@ def test_store_is_used_where_it_saves_time(cluster, decider, fill):
     assert decider("cpd").route(view)[::2] == (3, 0), "the local prefix is as long"
 
 
-def test_requirements_on_the_cluster():
-    requires = make("cpd").requires
-    assert requires["cluster.prefill.pre_prefill"] == 1
+def test_the_first_pre_prefill_instance_gets_all_that_is_cold(cluster, decider, fill):
+    view = cluster(30_000)
+    view.prefill[3].role = ROLE_PRE_PREFILL
+    fill(view.prefill, backlog_s=[40.0, 0.0, 0.0, 3.0])
+    assert decider("cpd").route(view)[0] == 0
+
+
+def test_balanced_takes_the_pre_prefill_instance_with_the_least_backlog(cluster, decider, fill):
+    view, router = cluster(30_000), decider("cpd_balanced")
+    view.prefill[3].role = ROLE_PRE_PREFILL
+    fill(view.prefill, backlog_s=[4.0, 0.0, 0.0, 3.0])
+    assert {router.route(view)[0] for _ in range(20)} == {3}
+    fill(view.prefill, backlog_s=3.0)
+    counts = Counter(router.route(view)[0] for _ in range(1000))
+    assert set(counts) == {0, 3} and 430 < counts[0] < 570
+    assert router.route(cluster(30_000, 10_000, on=3))[0] == 3, "warm ones as in cpd"
+    view = cluster(30_000)
+    view.prefill[0].role = 0
+    assert router.route(view)[0] == 2, "no pre-prefill instance: the normal policy"
+
+
+@pytest.mark.parametrize("name", ["cpd", "cpd_balanced"])
+def test_requirements_on_the_cluster(name):
+    requires = make(name).requires
+    assert requires["max:cluster.prefill.pre_prefill"] == 1, "two are left alone"
     assert requires["max:cluster.store.capacity_tokens"] > 0 and requires["cluster.store.write_through"] is True
     assert requires["cluster.network.peer_pulls"] is False
-    assert requires["cluster.index.memory_tokens"] == 16_777_216
+    assert make(name).brings == {"cluster.index.memory_tokens": 16_777_216}

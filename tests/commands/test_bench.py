@@ -105,12 +105,13 @@ def test_trace_on_the_cluster_of_a_config(fake, capsys, trace, tmp_path):
 
 
 def test_needs_of_a_policy_are_applied_and_stated(fake, capsys):
-    out = ok(capsys, "bench", "--policies", "random,sglang", "--seeds", 1).out
-    assert "sglang*" in out
-    assert "* sglang ran with" in out
-    assert "cluster.prefill.queue=lpm" in out
+    out = ok(capsys, "bench", "--policies", "random,cpd", "--seeds", 1).out
+    assert "cpd*" in out
+    assert "* cpd ran with" in out
+    assert "cluster.prefill.pre_prefill=1" in out
+    assert "memory_tokens" not in out, "the router's own is no change of the cluster"
     assert not fake.tasks[1].common_cluster
-    out = ok(capsys, "bench", "--policies", "random,sglang", "--seeds", 1, "--common-cluster").out
+    out = ok(capsys, "bench", "--policies", "random,cpd", "--seeds", 1, "--common-cluster").out
     assert "*" not in out
     assert fake.tasks[3].common_cluster
 

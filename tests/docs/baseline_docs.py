@@ -23,8 +23,8 @@ from cacheenv_baselines.registry import PLACES
 
 WIDTH = 120
 LABELS = (
-    "Source", "Rule", "Decode", "Parameters", "State", "Variants", "Requires", "Ours", "Deviation", "Deviations",
-    "Quirk kept", "Quirks kept", "See",
+    "Source", "Rule", "Decode", "Parameters", "State", "Variants", "Brings", "Requires", "Ours", "Deviation",
+    "Deviations", "Quirk kept", "Quirks kept", "Published", "See",
 )  # fmt: skip
 NEEDED = ("Source", "Rule")
 ITEM = re.compile(r"(\*|\d+\.) ")

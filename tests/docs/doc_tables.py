@@ -232,14 +232,16 @@ def _need(key: str, value: Any) -> str:
 
 
 def baselines() -> str:
-    """Names, kinds, parameters and engine-side needs of the registered baselines."""
+    """Names, kinds, parameters, engine-side needs and router-side state of the registered baselines."""
     rows = []
     for name in sorted(PLACES):
         made = policy_of(name)
         params = ", ".join(f"`{key}` {quantity(value)}" for key, value in made.params.items()) or "-"
         needs = ", ".join(f"`{_need(key, value)}`" for key, value in made.requires.items()) or "-"
-        rows.append([f"`{name}`", made.kind.replace("_", " "), params, needs])
-    return table(["name", "kind", "parameters and defaults", "what it asks of the scenario"], rows)
+        keeps = ", ".join(f"`{_need(key, value)}`" for key, value in made.brings.items()) or "-"
+        rows.append([f"`{name}`", made.kind.replace("_", " "), params, needs, keeps])
+    header = ["name", "kind", "parameters and defaults", "what it asks of the engines", "what its router keeps"]
+    return table(header, rows)
 
 
 def _baseline_sections(kind: str) -> Callable[[], str]:

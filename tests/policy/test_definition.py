@@ -49,6 +49,7 @@ def misspelt(view, rng, params):
         (first, {"params": {"x": "1"}}, "policy first: parameter x must be a finite number, got '1'"),
         (first, {"params": {"x": math.nan}}, "parameter x must be a finite number"),
         (first, {"params": [1.0]}, "params must be a mapping"),
+        (first, {"brings": {"cluster.prefill.queue": "lpm"}}, "brings only keys below cluster.index"),
         (first, {"state_size": -1}, "state_size must be a whole number >= 0, got -1"),
     ],
 )

@@ -280,7 +280,8 @@ def _instances_of_view(view: View) -> Facts:
     facts["decode_time_s"] = float(view.cluster[0].decode_time_s)
     for name in (
         "queued_requests queued_tokens running_requests inflight_requests inflight_tokens queue_s running_left_s "
-        "cache_used_tokens outgoing_flows incoming_flows dispatched_requests"
+        "cache_used_tokens outgoing_flows incoming_flows dispatched_requests "
+        "unfinished_requests"
     ).split():
         facts[f"prefill {name}"] = prefill[name].tolist()
     for name in (
@@ -364,6 +365,7 @@ def _instances_of_reference(sim: ReferenceSimulator) -> Facts:
         add("prefill", "outgoing_flows", sim.links.out_flows(index))
         add("prefill", "incoming_flows", sim.links.in_flows(index))
         add("prefill", "dispatched_requests", len(here))
+        add("prefill", "unfinished_requests", sum(live.record.outcome == 0 for live in here))
     for index, decode in enumerate(sim.decode):
         nic, kv_tokens, batch = cluster.num_prefill + index, decode.kv_tokens(), len(decode.batch)
         here = [live for live in routed if _decode_of(live) == index and live.record.outcome == 0]

@@ -204,6 +204,7 @@ PREFILL = columns(
     i8 instance                          # row in the table of instances
     [requests]
     i8 inflight inflight_tokens inflight_new_tokens dispatched
+    i8 unfinished                        # routed here and still in the system, wherever they are
     [prefill.queue]
     f8 queue_s                           # predicted seconds of the queue
     i8 queued queued_tokens

@@ -101,6 +101,7 @@ PREFILL_VIEW = record(
         ("inflight_tokens", "i8"),  # their prompt tokens
         ("inflight_new_tokens", "i8"),  # predicted new tokens of requests whose prefill has not ended
         ("dispatched_requests", "i8"),  # since the start
+        ("unfinished_requests", "i8"),  # routed here and not finished: until their last token is out
         ("queue_s", "f8"),  # predicted prefill seconds of the waiting requests
         ("running_left_s", "f8"),  # until the running batch ends
         ("backlog_s", "f8"),  # queue_s + running_left_s + what is left of a chunked prompt

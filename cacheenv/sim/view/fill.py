@@ -94,6 +94,7 @@ def _fill_prefill(w, view):
         entry.inflight_tokens = row.inflight_tokens
         entry.inflight_new_tokens = row.inflight_new_tokens
         entry.dispatched_requests = row.dispatched
+        entry.unfinished_requests = row.unfinished
         entry.queue_s = row.queue_s
         entry.running_left_s = running_s
         entry.backlog_s = backlog_s

@@ -17,7 +17,7 @@ means no pull; the ratio test is strict, as in the FAST version; T_queue is `bac
 waiting requests, what is left of the running batch, and of a prompt that runs in chunks.
 Deviations: Algorithm 1 refuses requests, by default this one does not, because admission is a policy of its own here
 (`mooncake+early_reject`); the sources of a pull include the cluster store where the scenario has one.
-Requires: an index that learns at the assignment, as the paper's Conductor changes its view of an instance's cache when
+Brings: an index that learns at the assignment, as the paper's Conductor changes its view of an instance's cache when
 it assigns a request to it. A prefix that is still in an instance's queue counts as a hit there; the wait for it is in
 T_queue. How such an entry ends is ours (`docs/simulator.md`).
 Quirk kept: transfer is never compared with computing, so over a slow link the rule can be worse than not pulling.
@@ -45,7 +45,7 @@ def tbt_forecast_s(view, decode):
     return step_forecast_s(view, decode, view.decode[decode].inflight_requests + 1, tokens)
 
 
-@policy(params={"threshold": 1.5, "reject": 0, "pulls": 1}, requires={"cluster.index.learns": "assigned"})
+@policy(params={"threshold": 1.5, "reject": 0, "pulls": 1}, brings={"cluster.index.learns": "assigned"})
 def mooncake(view, rng, params):
     """Mooncake's Algorithm 1: least predicted TTFT, pulling prefixes; least predicted decode step."""
     threshold, may_reject, pulls = params[0], params[1], params[2]

@@ -8,7 +8,7 @@ import pytest
 import cacheenv
 from cacheenv.errors import InputError
 from cacheenv.policy import PolicyBundle, make_policy
-from tests.support.tiny_cluster import requests
+from tiny_cluster import requests
 
 TURNS, DIALOGUES, PAGE = 6, 5, 512
 

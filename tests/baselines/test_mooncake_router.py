@@ -86,7 +86,7 @@ def test_groups_of_one_instant_stay_together(name):
     assert assigned.rows.hit_predicted_tokens.sum() == assigned.rows.hit_tokens.sum() == 4800
     spread = [{int(row.prefill_instance) for row in assigned.rows[group::4]} for group in range(4)]
     assert [len(instances) for instances in spread] == [1] * 4
-    stored = replace(make(name), requires={})
+    stored = replace(make(name), brings={})
     assert run(scenario, requests(rows), stored).rows.hit_predicted_tokens.sum() == 0
 
 

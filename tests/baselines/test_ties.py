@@ -9,7 +9,7 @@ import pytest
 
 import cacheenv
 from cacheenv_baselines import make, names
-from tests.support.tiny_cluster import requests
+from tiny_cluster import requests
 
 APART_S = 600.0  # far beyond the time of a request: each finds an idle cluster
 ALONE = {"cluster.prefill.count": 2, "cluster.decode.count": 2, "warmup_requests": 0}

@@ -6,7 +6,7 @@ Rule: with ratio = longest prefix that the router remembers sending anywhere / p
   * Prompts shorter than `min_chars`: the normal policy, which is that of `sglang` over the normal prefill instances.
   * Cold ones (version 2: ratio < `match_threshold` and unmatched >= `unmatched_chars`; version 1: ratio <=
     `match_threshold` or unmatched >= `unmatched_chars`): the first pre-prefill instance; without one, the normal policy
-    (version 1: a random instance). `cpd_balanced` (OURS): of the pre-prefill instances the one with the least backlog in
+    (version 1: a random instance). `cpd_balanced` (OURS): the pre-prefill instance with the least backlog in
     seconds, ties at random.
   * Warm ones: the normal policy (version 1: a uniformly random normal instance).
 Decode: as `power_of_two`. Computed prompts are written to the cluster store, so a prompt that was cold once is pulled
@@ -34,8 +34,8 @@ Published: 35-40 % more requests a second at equal p50 TTFT, with two prefill no
 Neither the router that it is compared with nor lengths or the share of cold prompts are public. In probes of this
 simulator (not among its experiments) that gain appeared against routing that sees no load, at two prefill nodes, judged
 by the p50, with turns at least 90 s apart and KV of an MLA model: +32, +31 and +44 % at a cold share of .05, .08 and
-.12. Against `least_requests` it was +9 to +21 %, against a cache-aware router nothing. The scenario `long-context` as it
-stands does not show it.
+.12. Against `least_requests` it was +9 to +21 %, against a cache-aware router nothing. The scenario `long-context`
+as it stands does not show it.
 """
 
 from __future__ import annotations

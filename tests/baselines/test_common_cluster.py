@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tiny_cluster import requests
 
 import cacheenv
 from cacheenv.errors import InputError
 from cacheenv.policy import PolicyBundle, make_policy
-from tiny_cluster import requests
 
 TURNS, DIALOGUES, PAGE = 6, 5, 512
 
@@ -61,5 +61,5 @@ def test_two_parts_with_different_memories_are_refused():
     one, two = make_policy("sglang").router, make_policy("sglang_struct/sglang").decode_choice
     bundle = PolicyBundle("both", router=make_policy("sglang_struct").router, decode_choice=two)
     assert one.brings != bundle.router.brings
-    with pytest.raises(InputError, match="both: its parts need different values of cluster.index.memory_tokens"):
+    with pytest.raises(InputError, match=r"both: its parts need different values of cluster\.index\.memory_tokens"):
         bundle.brings()

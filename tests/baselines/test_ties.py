@@ -6,10 +6,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from tiny_cluster import requests
 
 import cacheenv
 from cacheenv_baselines import make, names
-from tiny_cluster import requests
 
 APART_S = 600.0  # far beyond the time of a request: each finds an idle cluster
 ALONE = {"cluster.prefill.count": 2, "cluster.decode.count": 2, "warmup_requests": 0}

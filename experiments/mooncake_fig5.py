@@ -5,8 +5,8 @@
 The paper (16 nodes, how many of them prefill is not said) prints 19.65 s for random, 5.27 s for load balancing, 3.58 s
 for the local and 3.07 s for the global cache-aware rule. The order must come out at 5, 6, 7 and 8 prefill instances;
 seconds need not, since the split, the batching and a constant overhead of the testbed are not published.
-`longest_prefix` is run beside them: all requests of the trace share block 0, so the first instance that holds it
-attracts everything.
+`longest_prefix` is run beside them: all requests of the trace share block 0, and affinity alone does without a look at
+the load only because its router takes turns among equal matches (docs/simulator.md).
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,20 @@ def check_policies(scenario: Scenario) -> None:
             raise InputError(f"scenario {scenario.name}: {key}: {problem}") from None
         if getattr(bundle, key) is None:
             raise InputError(f"scenario {scenario.name}: {key}: expected a {key}, got '{name}'")
+
+
+def say_what_rates_do(scenarios: Sequence[Scenario]) -> None:
+    """One line for each trace with sessions whose turns wait for nobody: another rate moves them towards each other."""
+    for scenario in scenarios:
+        options = scenario.workload
+        if options.kind != TRACE_KIND or options.arrivals == "closed":
+            continue
+        if (scenario.make_workload().requests["turn"] > 0).any():
+            print(
+                f"cacheenv: {scenario.name}: another rate scales all arrivals, so that a turn can come before the "
+                "answer to the one before; --set workload.arrivals=closed avoids it",
+                file=sys.stderr,
+            )
 
 
 def _trace_scenario(trace: str, config: str | None, overrides: dict[str, Any]) -> Scenario:

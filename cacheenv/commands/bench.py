@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cacheenv.command_line import EXIT_INTERRUPTED, positive_number
-from cacheenv.commands.arguments import add_shared_arguments, chosen_policies, chosen_scenarios
+from cacheenv.commands.arguments import add_shared_arguments, chosen_policies, chosen_scenarios, say_what_rates_do
 from cacheenv.commands.execute import Runner, warm_up
 from cacheenv.commands.identity import row_key
 from cacheenv.commands.plan import Entry, changes_by_policy, plan
@@ -40,8 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
     scenarios = chosen_scenarios(arguments)
     if arguments.rate is not None:
         scenarios = [scenario.at_rate(arguments.rate) for scenario in scenarios]
+        say_what_rates_do(scenarios)
     if arguments.seeds is None:
-        generated = any(scenario.workload.kind != TRACE_KIND for scenario in scenarios)
+        drawn = [scenario.workload for scenario in scenarios]
+        generated = any(options.kind != TRACE_KIND or options.window_requests is not None for options in drawn)
         arguments.seeds = GENERATOR_SEEDS if generated else TRACE_SEEDS
     policies = chosen_policies(arguments.policies, scenarios)
     entries = plan(scenarios, policies, arguments.common_cluster)

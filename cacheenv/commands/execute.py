@@ -135,5 +135,7 @@ def warm_up(tasks: Sequence[Task]) -> None:
 def _shortened(scenario: Scenario) -> Scenario:
     """The same scenario with a handful of requests."""
     if scenario.workload.kind == TRACE_KIND:
-        return scenario.with_overrides({"workload.limit": min(16, scenario.workload.limit or 16), "warmup_requests": 0})
+        limit = min(16, scenario.workload.limit or 16)
+        short = {"workload.limit": limit, "workload.window_requests": None, "workload.split": "all"}
+        return scenario.with_overrides({**short, "warmup_requests": 0})
     return scenario.with_overrides({"workload.requests": 16, "warmup_requests": 0})

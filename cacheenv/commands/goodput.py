@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cacheenv.command_line import EXIT_INTERRUPTED, positive_number, share
-from cacheenv.commands.arguments import add_shared_arguments, chosen_policies, chosen_scenarios
+from cacheenv.commands.arguments import add_shared_arguments, chosen_policies, chosen_scenarios, say_what_rates_do
 from cacheenv.commands.execute import Runner, warm_up
 from cacheenv.commands.plan import Entry, changes_by_policy, plan
 from cacheenv.commands.results import Results
@@ -114,6 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     entries = plan(scenarios, chosen_policies(arguments.policies, scenarios), arguments.common_cluster)
     files = ["goodput.csv", "goodput.json", "goodput_config.yaml"]
     results = Results(arguments.out, "goodput", files, arguments.fresh)
+    say_what_rates_do(scenarios)
     for scenario in scenarios:
         results.refuse_other_configurations(scenario)
     start_rps = {scenario.name: arguments.rate or natural_rate(scenario) for scenario in scenarios}

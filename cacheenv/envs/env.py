@@ -120,8 +120,8 @@ class CacheEnv(gym.Env[Any, Any]):
 
     An empty cluster, run on to its first decision. `reset(seed=...)` seeds a stream from which each episode takes an
     `episode_seed`; workload, prediction errors and random policies have separate streams derived from it, so that every
-    policy meets the same arrivals. With `warmup_requests` metrics and rewards leave out the first requests; the caches
-    are warm by then. Two options of `reset`:
+    policy meets the same arrivals (in a closed loop: the same first turns and think times). With `warmup_requests`
+    metrics and rewards leave out the first requests; the caches are warm by then. Two options of `reset`:
 
     | option | meaning |
     | --- | --- |

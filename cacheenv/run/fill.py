@@ -18,6 +18,7 @@ from cacheenv.sim.state.codes import (
     FIRST_TOKENS,
     HANDOVERS,
     INDEX_LEARNS,
+    ON_REJECT,
     PREDICT_NOISY,
     PREDICT_NONE,
     PREDICT_ORACLE,
@@ -75,12 +76,22 @@ def fill_episode(world: World, scenario: Scenario, workload: Workload, predictio
     """Fills the settings that depend on the episode."""
     world.config["num_requests"] = len(workload)
     world.config["prediction_seed"] = prediction_seed
+    closed = is_closed(scenario, workload)
+    options = scenario.workload
+    world.config["closed"] = closed
+    world.config["users_wait"] = closed or options.on_reject == ON_REJECT[1] or options.max_in_flight is not None
     kind = scenario.prediction.kind
     if kind in NOISE:
         tau = scenario.prediction.tau_tokens
         if tau is None:
             tau = TAU_SHARE[kind] * float(workload.mean_residual_tokens[0])
         world.config["prediction_tau"] = tau
+
+
+def is_closed(scenario: Scenario, workload: Workload) -> bool:
+    """Whether later turns wait for the answer before: as the scenario says, else as the workload does."""
+    arrivals = workload.arrivals if scenario.workload.arrivals == "auto" else scenario.workload.arrivals
+    return arrivals == "closed"
 
 
 def holder_words(spec: ClusterSpec) -> int:
@@ -125,6 +136,9 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "preemption": code_of(PREEMPTIONS, cluster.decode.preemption),
         "damping": code_of(DAMPINGS, cluster.decode.damping),
         "warmup_requests": scenario.warmup_requests,
+        "max_retries": scenario.workload.max_retries if scenario.workload.on_reject == ON_REJECT[1] else 0,
+        "retry_s": scenario.workload.retry_s,
+        "max_in_flight": scenario.workload.max_in_flight or 0,
         "allow_reject": scenario.admission.allow_reject,
         "batch_margin": pool_margin(scenario),
         "flow_margin": flow_margin(scenario),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cacheenv.sim.state.codes import (
+    ABANDONED,
     COMPLETED,
     KIND_DECODE,
     KIND_PREFILL,
@@ -67,10 +68,12 @@ METRICS: dict[str, tuple[str, str]] = {
     ),
     "requests": ("count", "requests counted"),
     "completed": ("count", "requests with all their tokens"),
-    "rejected": ("count", "requests refused at arrival by the policy"),
+    "rejected": ("count", "requests refused at arrival by the policy, for good"),
     "rejected_late": ("count", "requests refused by the policy after their prefill"),
     "too_large": ("count", "requests that fit on no instance"),
     "unfinished": ("count", "requests under way when the run was cut off"),
+    "retries": ("count", "times a refused request came again"),
+    "abandoned": ("count", "turns that never came: the session ended at a refused or too large one before"),
     "wasted_prefill_tokens": ("tokens", "tokens computed for the requests that were refused after their prefill"),
     "preemptions": ("count", "requests thrown out of a decode batch for lack of KV room"),
     "migrations": ("count", "migrations that ended in a join"),
@@ -102,8 +105,10 @@ def summarize(
         The names of `METRICS` with Python numbers; NaN where a value has nothing to be computed from.
     """
     requests, instances = np.asarray(requests), np.asarray(instances)  # plain arrays: columns of a recarray are slow
-    arrived = (requests["outcome"] != UNFINISHED) | np.isfinite(requests["routed_s"])
-    rows = _only(requests, arrived & (requests["counted"] == 1))
+    came = (requests["outcome"] != UNFINISHED) | np.isfinite(requests["routed_s"]) | (requests["retries"] > 0)
+    abandoned = requests["outcome"] == ABANDONED
+    arrived, counted = came & ~abandoned, requests["counted"] == 1
+    rows = _only(requests, arrived & counted)
     outcome = rows["outcome"]
     completed = _only(rows, outcome == COMPLETED)
     met = int(np.count_nonzero(rows["slo_met"] == 1))
@@ -144,6 +149,8 @@ def summarize(
         ("unfinished", UNFINISHED),
     ):
         summary[name] = int(np.count_nonzero(outcome == code))
+    summary["retries"] = int(rows["retries"].sum())
+    summary["abandoned"] = int(np.count_nonzero(abandoned & counted))
     late = _only(rows, outcome == REJECTED_LATE)
     summary["wasted_prefill_tokens"] = int((late["prompt_tokens"] - late["hit_tokens"]).sum())
     for name in ("preemptions", "migrations", "rework_tokens"):

@@ -26,6 +26,7 @@ _TIMES = (
     "arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s "
     "ttft_s tpot_s tbt_p99_s tbt_tail_s e2e_s"
 ).split()
+_WAITS = ["outside_s"]
 #: The last state of a request in which a time is not known yet; the other times are known of completed requests.
 _LAST_STATE_BEFORE = {
     "routed_s": FUTURE,
@@ -37,24 +38,28 @@ _LAST_STATE_BEFORE = {
 _COUNTS = (
     "prompt_tokens output_tokens hit_tokens hit_gpu_tokens hit_host_tokens hit_predicted_tokens hit_available_tokens "
     "pulled_tokens migrated_tokens rework_tokens preemptions migrations prefill_instance decode_instance outcome "
-    "slo_met counted"
+    "slo_met counted retries"
 ).split()
 
-RECORD_DTYPE = columns(f"i8 request session namespace\nf8 {' '.join(_TIMES)}\ni8 {' '.join(_COUNTS)}").dtype
+RECORD_DTYPE = columns(f"i8 request session namespace\nf8 {' '.join(_TIMES + _WAITS)}\ni8 {' '.join(_COUNTS)}").dtype
 INSTANCE_DTYPE = columns("i8 kind index tokens\nf8 busy_s bytes_out bytes_in nic_bytes_per_s").dtype
 
 
 def request_records(world: World, count: int) -> np.recarray:
-    """One :data:`RECORD_DTYPE` row for each of the first `count` requests."""
+    """One :data:`RECORD_DTYPE` row for each of the first `count` requests, in the order of the workload."""
     source, load = world.request[:count], world.workload[:count]
     records = np.zeros(count, RECORD_DTYPE)
     records["request"] = np.arange(count)
     records["session"], records["namespace"] = load["session"], load["namespace"]
-    for name in (*_TIMES, *_COUNTS):
+    for name in (*_TIMES, *_WAITS, *_COUNTS):
         records[name] = source[name]
-    for name in ("arrival_s", "prompt_tokens", "output_tokens"):
+    for name in ("prompt_tokens", "output_tokens"):
         records[name] = load[name]
-    arrived = np.arange(count) < int(world.state[0].next_arrival)
+    arrived = source["arrival_s"] >= 0.0
+    called = (load["turn"] > 0) & (world.config[0].closed == 1)
+    records["arrival_s"][~arrived] = np.where(called, np.nan, load["arrival_s"])[~arrived]
+    outside = source["outside_s"] < 0.0  # and still there
+    records["outside_s"][outside] += float(world.state[0].now_s)
     records["counted"] = np.arange(count) >= int(world.config[0].warmup_requests)
     for name in ("prefill_instance", "decode_instance"):
         records[name][~arrived] = -1

@@ -31,7 +31,8 @@ class Result:
     """Outcome of a run.
 
     Attributes:
-        requests: :data:`RECORD_DTYPE`, one row a request in order of arrival; times in seconds, NaN where not reached.
+        requests: :data:`RECORD_DTYPE`, one row a request in the order of the workload; times in seconds, NaN where
+            not reached.
         instances: :data:`INSTANCE_DTYPE`, totals of prefill instances, decode instances and the store.
         summary: Flat dict of the metrics.
         scenario: The scenario that was run, the policy's requirements applied.

@@ -118,7 +118,8 @@ class Worlds:
             "residual_entries": len(workload.mean_residual_tokens),
         }
         if self.tables is None:
-            if self.scenario.workload.kind != TRACE_KIND:  # the next ones may be a little longer
+            options = self.scenario.workload
+            if options.kind != TRACE_KIND or options.window_requests is not None:  # the next may be a little longer
                 needed = {name: int(1.15 * size) + 64 for name, size in needed.items()}
             self.tables = allocate(self._sizes(**needed))
             return

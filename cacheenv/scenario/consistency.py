@@ -68,9 +68,15 @@ def check_workload(options: WorkloadConfig, warmup_requests: int) -> None:
             _fail("workload.trace", f"no such file: {options.trace}")
         if options.params:
             _fail("workload.params", "traces have no generator parameters")
+        if options.window_requests is not None and warmup_requests >= options.window_requests:
+            _fail("warmup_requests", f"expected less than workload.window_requests = {options.window_requests}")
         return
     if options.trace:
         _fail("workload.trace", f"expected null for kind {options.kind} (kind mooncake reads a trace)")
+    if options.window_requests is not None:
+        _fail("workload.window_requests", f"expected null for kind {options.kind}, which draws every episode anew")
+    if options.split != "all":
+        _fail("workload.split", f"expected 'all' for kind {options.kind}: only traces are split")
     try:
         workload.check_params(options.kind, options.params)
     except InputError as problem:

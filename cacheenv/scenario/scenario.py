@@ -23,7 +23,7 @@ from cacheenv.scenario.sections import (
     SloConfig,
     WorkloadConfig,
 )
-from cacheenv.scenario.workloads import make_workload
+from cacheenv.scenario.workloads import make_workload, played_trace
 from cacheenv.workload import Workload
 
 
@@ -61,7 +61,7 @@ class Scenario:
         """
         if self.workload.kind != TRACE_KIND:
             return self.with_overrides({"workload.rate_rps": rate_rps})
-        arrival_s = self.make_workload().requests["arrival_s"]
+        arrival_s = played_trace(self.workload, self.cluster.page_tokens).requests["arrival_s"]
         span_s = float(arrival_s[-1] - arrival_s[0]) if len(arrival_s) else 0.0
         if span_s <= 0:
             raise InputError(f"{self.workload.trace}: all requests arrive at once, so there is no rate to change")
@@ -78,10 +78,10 @@ class Scenario:
         """The requests of one episode.
 
         Args:
-            seed: Seed of the generator; traces ignore it.
+            seed: Seed of the generator, and of the place of a trace's window; a trace without windows ignores it.
 
         Returns:
-            The workload; of a trace the same object on every call (the file is read once).
+            The workload; of a trace without windows the same object on every call (the file is read once).
         """
         return make_workload(self.workload, self.cluster.page_tokens, seed)
 
@@ -112,14 +112,15 @@ def build_scenario(base: Mapping[str, Any], source: str, overrides: Mapping[str,
 
 
 def _without_foreign_params(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`base` without generator parameters and trace where `changes` asks for another kind of workload."""
+    """`base` without generator parameters, trace and windows where `changes` asks for another kind of workload."""
     old, new = base.get("workload"), changes.get("workload")
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return base
     kind = old.get("kind", WorkloadConfig().kind)
     if new.get("kind", kind) == kind:
         return base
-    return {**base, "workload": {key: value for key, value in old.items() if key not in ("params", "trace")}}
+    kept = {key: value for key, value in old.items() if key not in ("params", "trace", "window_requests", "split")}
+    return {**base, "workload": kept}
 
 
 def with_absolute_trace(tree: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:

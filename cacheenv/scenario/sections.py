@@ -14,12 +14,21 @@ from cacheenv.sim.cache.eviction import EVICTIONS
 from cacheenv.sim.decode.damping import DAMPINGS
 from cacheenv.sim.decode.preemption import PREEMPTIONS
 from cacheenv.sim.prefill.discipline import DISCIPLINES
-from cacheenv.sim.state.codes import CANDIDATE_ORDERS, FIRST_TOKENS, HANDOVERS, INDEX_LEARNS, SHARINGS
+from cacheenv.sim.state.codes import (
+    ARRIVALS,
+    CANDIDATE_ORDERS,
+    FIRST_TOKENS,
+    HANDOVERS,
+    INDEX_LEARNS,
+    ON_REJECT,
+    SHARINGS,
+)
 from cacheenv.workload import GENERATORS
 
 #: The workload that is read from a file; every other kind is a generator.
 TRACE_KIND = "mooncake"
 WORKLOAD_KINDS = (*GENERATORS, TRACE_KIND)
+SPLITS = ("all", "train", "test")
 PREDICTION_KINDS = ("oracle", "star", "weak", "none")
 #: When pages are copied to host memory: with each computed prompt, there after some hits, or when they leave the GPU.
 HOST_WRITES = ("write_through", "write_through_selective", "write_back")
@@ -39,6 +48,19 @@ class WorkloadConfig:
     start_s: float = number(0.0, "start of the window of the trace, s", low=0)
     duration_s: float | None = number(None, "length of the window, s; null = to the end", above=0, optional=True)
     limit: int | None = integer(None, "at most this many requests of the trace; null = all", low=1, optional=True)
+    window_requests: int | None = integer(
+        None, "requests of an episode, from a random place of the trace; null = all of it", low=1, optional=True
+    )
+    split: str = choice("all", SPLITS, "part of the trace's time that is played: the first 80 %, the rest, or all")
+    arrivals: str = choice(
+        "auto", ARRIVALS, "closed: a turn comes think_s after the answer before; auto: closed for chat and coding_agent"
+    )
+    on_reject: str = choice("end_session", ON_REJECT, "what a refused user does: give up (closed), or come again")
+    retry_s: float = number(1.0, "time until a refused user comes again, s (on_reject retry)", above=0)
+    max_retries: int = integer(3, "times a refused user comes again before giving up (on_reject retry)", low=1)
+    max_in_flight: int | None = integer(
+        None, "requests in the system at most, the others wait outside; null = no bound", low=1, optional=True
+    )
     params: Mapping[str, Any] = mapping("parameters of the generator")
 
 

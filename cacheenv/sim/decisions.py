@@ -12,6 +12,7 @@ from cacheenv.sim.actions import (
     route_parts,
     stay_number,
 )
+from cacheenv.sim.arrivals import expect_arrival, next_to_enter, start_arrivals
 from cacheenv.sim.cache.pages import full_pages, pages_of
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import clear_timer, is_armed, set_timer
@@ -25,33 +26,25 @@ from cacheenv.sim.prefill.second_check import settle_check
 from cacheenv.sim.prefill.transfers import start_pull, start_schedule
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import arrive, assign_decode, assign_prefill, decide, reject, turn_away
-from cacheenv.sim.state.codes import EVENT_ARRIVAL, EVENT_TICK, LEARNS_ASSIGNED, NONE, REJECTED
-from cacheenv.sim.state.ids import TIMER_ARRIVAL, TIMER_TICK, cluster_timer, decode_instance, tree_of
+from cacheenv.sim.state.codes import EVENT_TICK, LEARNS_ASSIGNED, NONE, REJECTED
+from cacheenv.sim.state.ids import TIMER_TICK, cluster_timer, decode_instance, tree_of
 from cacheenv.sim.view.fill import fill_check_view, fill_migrate_view, fill_route_view
 
 # -- arrivals --------------------------------------------------------------------------------------------------------
 
 
 @inner
-def expect_arrival(w):
-    """Arms the timer for the next request of the workload, if there is one."""
-    index = w.state[0].next_arrival
-    timer = cluster_timer(w, TIMER_ARRIVAL)
-    if index < w.config[0].num_requests:
-        set_timer(w, timer, w.workload[index].arrival_s, EVENT_ARRIVAL, 0)
-    else:
-        clear_timer(w, timer)
-
-
-@inner
 def open_arrival(w, view):
-    """The next request arrives: fills the view for its route; False when it fits nowhere and needs no decision."""
-    state = w.state[0]
-    index = state.next_arrival
-    state.next_arrival += 1
-    state.deciding = index
-    expect_arrival(w)
+    """The next request arrives: fills the view for its route; False when there is nothing to decide.
+
+    That is when it has to wait outside, or fits nowhere.
+    """
+    index = next_to_enter(w)
+    if index < 0:
+        return False
+    w.state[0].deciding = index
     arrive(w, index)
+    expect_arrival(w)
     if not (_some_prefill_fits(w, index) and _some_decode_fits(w, index)):
         turn_away(w, index)
         return False
@@ -213,5 +206,5 @@ def apply_move(w, view, action):
 def expect_first(w):
     """The timers that an episode starts with."""
     w.state[0].deciding = NONE
-    expect_arrival(w)
+    start_arrivals(w)
     expect_tick(w)

@@ -8,16 +8,20 @@ token) or when an objective is missed at its end, met otherwise, rejected when i
 
 from __future__ import annotations
 
+from cacheenv.sim.arrivals import call, expect_arrival
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.state.codes import (
+    ABANDONED,
     COMPLETED,
     DONE,
     FIRST_TOKEN_DECODE,
+    FUTURE,
     HANDOVER,
     MOVING,
     PREEMPTED,
     PREFILLING,
     QUEUED,
+    REJECTED,
     RUNNING,
     TOO_LARGE,
     WAITING,
@@ -38,7 +42,8 @@ def arrive(w, index):
     load = w.workload[index]
     request = w.request[index]
     state = w.state[0]
-    request.arrival_s = load.arrival_s
+    if request.retries == 0:  # a refused request has been waiting since it came first
+        request.arrival_s = state.now_s
     request.prompt_tokens = load.prompt_tokens
     request.output_tokens = load.output_tokens
     state.in_system += 1
@@ -60,6 +65,30 @@ def _leave_system(w, index, outcome):
         state.counted_in_system -= 1
     if request.prefill_instance >= 0:
         w.prefill[request.prefill_instance].unfinished -= 1
+    if w.config[0].users_wait:
+        _react(w, index, outcome)
+
+
+@inner
+def _react(w, index, outcome):
+    """What users do when a request is over: think, and go on; give up; or come in, where there is room now."""
+    following = w.workload[index].next_turn
+    if w.config[0].closed and following >= 0:
+        if outcome == COMPLETED:
+            call(w, following, w.state[0].now_s + w.workload[following].think_s)
+        else:
+            _abandon(w, following)
+    expect_arrival(w)
+
+
+@once
+def _abandon(w, index):
+    """A session ends before this turn: it and those behind it never come."""
+    while index >= 0:
+        w.request[index].outcome = ABANDONED
+        w.request[index].state = DONE
+        w.state[0].unfinished -= 1
+        index = w.workload[index].next_turn
 
 
 @once
@@ -70,11 +99,31 @@ def turn_away(w, index):
 
 @inner
 def reject(w, index, outcome):
-    """A policy refused the request, at its arrival or after its prefill: `outcome` says which."""
+    """A policy refused the request, at its arrival or after its prefill: `outcome` says which.
+
+    Who is refused at arrival may come again.
+    """
+    if outcome == REJECTED and w.request[index].retries < w.config[0].max_retries:
+        _send_away(w, index)
+        return
     if w.request[index].counted and not w.request[index].settled:
         w.request[index].settled = 1
         w.state[0].rejected += 1
     _leave_system(w, index, outcome)
+
+
+@once
+def _send_away(w, index):
+    """A refused request leaves the system until its user tries again."""
+    request = w.request[index]
+    state = w.state[0]
+    request.retries += 1
+    request.state = FUTURE
+    state.in_system -= 1
+    if request.counted:
+        state.counted_in_system -= 1
+    call(w, index, state.now_s + w.config[0].retry_s)
+    expect_arrival(w)
 
 
 @once

@@ -70,3 +70,11 @@ def dense_blocks(prompts: Iterable[Sequence[int]], namespace: np.ndarray) -> tup
     number_of = dict.fromkeys(keys)
     number_of = dict(zip(number_of, range(len(number_of)), strict=True))
     return np.fromiter(map(number_of.__getitem__, keys), np.int32, len(keys)), len(number_of)
+
+
+def renumbered(blocks: np.ndarray) -> tuple[np.ndarray, int]:
+    """Ids of a part of a workload numbered anew, in order of first appearance: int32 ids, and how many differ."""
+    _, first, number = np.unique(blocks, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int32)
+    rank[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
+    return rank[number], len(first)

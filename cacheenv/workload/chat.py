@@ -4,8 +4,9 @@ The defaults are fitted to Mooncake's conversation trace (FAST'25): texts as mix
 their measured quantiles, Poisson arrivals. The trace's timestamps come in 3-second bursts; `burst_s: 3` does the same.
 
 Two defaults are not the trace's. A session goes on with probability 0.43 (the trace: about 0.35-0.4; an hour cuts
-sessions off at both ends) and its next turn comes after a median of 240 other requests (the trace: 430), so that an
-episode of 2,000 requests holds the turns that belong together. What a cache without eviction could reuse is then 42 %
+sessions off at both ends) and its user thinks for 100 s on average before the next turn (the trace: a median of 430
+other requests, at its rate 130 s, from turn to turn), so that an episode of 2,000 requests holds the turns that belong
+together. What a cache without eviction could reuse is then 42 %
 of the prompt tokens over 12,031 requests (the trace: 37 %, published for it: 40 %), and 37 % over 2,000, of which those
 that continue sessions from before the start are cold.
 """
@@ -22,7 +23,6 @@ from cacheenv.workload.draws import (
     POPULATION,
     POPULATION_SEED,
     arrival_times,
-    log_normal,
     stream,
     two_log_normals,
     whole_tokens,
@@ -37,6 +37,9 @@ from cacheenv.workload.sessions import (
     number_answers,
     number_blocks,
     old_due_slots,
+    old_stream,
+    think_column,
+    turn_gaps,
 )
 from cacheenv.workload.workload import Workload, assemble
 
@@ -60,8 +63,9 @@ class ChatParams:
         system_tokens: Length of each, tokens.
         namespaces: Equally popular namespaces (tenants); each has system prompts of its own.
         continue_probability: Probability that a session goes on after a request.
-        turn_gap_requests: Median number of requests until the session's next turn.
-        turn_gap_sigma: Log-normal sigma of that number.
+        think_s: Mean time from the last token of a turn to the session's next turn, s; log-normal.
+        turn_gap_requests: Median number of requests until the next turn, in place of `think_s` (0: not given).
+        turn_gap_sigma: Log-normal sigma of the think time, or of that number.
         first_short_share: Share of first texts that are short.
         first_short_median_tokens: Median of the short ones, tokens.
         first_short_sigma: Their log-normal sigma.
@@ -75,7 +79,7 @@ class ChatParams:
         output_mean_tokens: Mean answer length, tokens; scales the measured distribution.
         max_prompt_tokens: Longest prompt, tokens; a session ends before it.
         gap_cv: Standard deviation over mean of the gaps between arrivals (1: Poisson).
-        burst_s: Arrivals are rounded down to multiples of this, s (0: not at all).
+        burst_s: Times of arrival are rounded down to multiples of this, s (0: not at all).
     """
 
     system_prompts: int = whole(4, 1, 10_000)
@@ -83,7 +87,8 @@ class ChatParams:
     system_tokens: int = whole(890, 0, 10**6)
     namespaces: int = whole(1, 1, 10_000)
     continue_probability: float = real(0.43, 0.0, 0.95)
-    turn_gap_requests: float = real(240.0, 0.0, 1e6)
+    think_s: float = real(100.0, 0.0, 1e6)
+    turn_gap_requests: float = real(0.0, 0.0, 1e6)
     turn_gap_sigma: float = real(0.9, 0.0, 3.0)
     first_short_share: float = real(0.28, 0.0, 1.0)
     first_short_median_tokens: float = real(50.0, 1.0, 1e6)
@@ -111,7 +116,10 @@ def _answers(uniforms: np.ndarray, params: ChatParams) -> np.ndarray:
     return np.maximum(1, np.interp(uniforms, ANSWER_LEVELS, ANSWER_TOKENS * scale).astype(np.int64))
 
 
-def _draw(generator: np.random.Generator, requests: int, params: ChatParams, in_progress: bool) -> SessionDraws:
+def _draw(
+    generator: np.random.Generator, requests: int, rate_rps: float, params: ChatParams, in_progress: bool
+) -> tuple[SessionDraws, np.ndarray]:
+    """What the sessions are made of, and the think time behind each request, s."""
     kind, which, answer, go_on, space = generator.random((5, requests))
     text, gap = generator.standard_normal((2, requests))
     first = params.system_tokens + two_log_normals(
@@ -124,27 +132,33 @@ def _draw(generator: np.random.Generator, requests: int, params: ChatParams, in_
         (params.follow_short_median_tokens, params.follow_short_sigma),
         (params.follow_long_median_tokens, params.follow_long_sigma),
     )  # fmt: skip
+    answers = _answers(answer, params)
+    gaps, think_s = turn_gaps(gap, answers, rate_rps, params.think_s, params.turn_gap_requests, params.turn_gap_sigma)
     longest = params.max_prompt_tokens
     old_due = old_context = old_template = np.empty(0, dtype=np.int64)
     if in_progress:
-        old_due = old_due_slots(generator, params.continue_probability, params.turn_gap_requests, params.turn_gap_sigma)
+        started = old_stream(generator, params.turn_gap_requests)
+        old_due = old_due_slots(
+            started, params.continue_probability, params.turn_gap_requests, params.turn_gap_sigma, gaps
+        )
         contexts = _contexts(params)
         olds = len(old_due)
-        old_context = contexts[(generator.random(olds) * len(contexts)).astype(np.int64)]
-        old_template = _templates(generator.random(olds), generator.random(olds), params)
-    return SessionDraws(
+        old_context = contexts[(started.random(olds) * len(contexts)).astype(np.int64)]
+        old_template = _templates(started.random(olds), started.random(olds), params)
+    draws = SessionDraws(
         whole_tokens(first, params.system_tokens + 1, longest),
         whole_tokens(follow, 1, longest),
-        _answers(answer, params),
+        answers,
         _templates(which, space, params),
         go_on < params.continue_probability,
-        whole_tokens(1.0 + log_normal(gap, params.turn_gap_requests, params.turn_gap_sigma), 1, 10**9),
+        gaps,
         np.full(params.system_prompts * params.namespaces, params.system_tokens, dtype=np.int64),
         old_due,
         old_context,
         old_template,
         longest,
     )
+    return draws, think_s
 
 
 def _templates(which: np.ndarray, space: np.ndarray, params: ChatParams) -> np.ndarray:
@@ -155,7 +169,7 @@ def _templates(which: np.ndarray, space: np.ndarray, params: ChatParams) -> np.n
 @functools.lru_cache(maxsize=64)
 def _contexts(params: ChatParams) -> np.ndarray:
     """Prompt and answer tokens of a long run of requests that can go on: what running sessions hold."""
-    draws = _draw(stream(POPULATION_SEED), 12_000, params, in_progress=False)
+    draws, _ = _draw(stream(POPULATION_SEED), 12_000, 1.0, params, in_progress=False)
     # The gaps do not matter for the mix of lengths, only for how long it takes to settle.
     draws = draws._replace(gap_requests=np.ones_like(draws.gap_requests))
     contexts = (link_sessions(draws).prompt_tokens + draws.output_tokens)[2_000:]
@@ -176,13 +190,13 @@ def generate(
     Args:
         seed: Same seed, same workload, in any process.
         requests: Number of requests.
-        rate_rps: Mean arrival rate, requests/s; with another rate the same requests come at scaled times
-            (before `burst_s` rounds them).
+        rate_rps: Mean arrival rate where nobody is slowed down, requests/s, first and later turns together; with
+            another rate the slots come at scaled times (before `burst_s` rounds them).
         page_tokens: Tokens of a page.
         params: Parameters.
     """
     generator = stream(seed)
-    draws = _draw(generator, requests, params, in_progress=True)
+    draws, think_s = _draw(generator, requests, rate_rps, params, in_progress=True)
     sessions: Sessions = link_sessions(draws)
     blocks, different = number_blocks(sessions, draws.template_tokens, page_tokens)
     blocks, answer_pages, different = number_answers(sessions, draws.output_tokens, page_tokens, blocks, different)
@@ -195,6 +209,7 @@ def generate(
         "output_tokens": draws.output_tokens,
         "session": sessions.session,
         "answer_pages": answer_pages,
+        "think_s": think_column(sessions, think_s),
         "namespace": sessions.template // params.system_prompts,
     }
-    return assemble(columns, blocks, page_tokens, different, "chat", _residual(params))
+    return assemble(columns, blocks, page_tokens, different, "chat", _residual(params), "closed")

@@ -45,9 +45,9 @@ def generate(
     Args:
         kind: `chat`, `reasoning` or `coding_agent`.
         requests: Number of requests.
-        rate_rps: Mean arrival rate, requests/s.
+        rate_rps: Mean arrival rate where nobody is slowed down, requests/s, all turns together.
         page_tokens: Tokens of a page.
-        seed: Same seed, same workload, in any process; the rate only scales the times.
+        seed: Same seed, same workload, in any process.
         params: Parameters that differ from their defaults; see the dataclass of the generator.
     """
     for name, value in (("requests", requests), ("page_tokens", page_tokens)):

@@ -3,7 +3,8 @@
 Each line is an object with `timestamp` (milliseconds, not going back), `input_length`, `output_length` (tokens) and
 `hash_ids`: `ceil(input_length / 512)` numbers, of which number i names tokens `[512*i, 512*(i+1))` *and all before
 them*. Optional keys: `session_id` (number or text), one or more of `namespace`, `lora`, `tenant` (number or text;
-prompts in different namespaces share nothing) and `priority` (whole number). Other keys are ignored.
+prompts in different namespaces share nothing), `priority` (whole number) and `delay` (milliseconds from the last token
+of the session's turn before to this one). Other keys are ignored.
 
 Nothing is repaired: the first line that breaks a rule stops the load with its number and what was expected.
 """
@@ -22,6 +23,7 @@ import numpy as np
 from cacheenv.errors import InputError, suggestion
 from cacheenv.workload.blocks import CHAIN_RULE, dense_blocks, first_chain_break
 from cacheenv.workload.lengths import MAX_TOKENS, mean_residual_tokens
+from cacheenv.workload.think import recorded_think_s
 
 REQUIRED_KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
 NAMESPACE_KEYS = ("namespace", "lora", "tenant")
@@ -89,11 +91,14 @@ def read_trace(
     if (first, last) != (0, len(trace_s)):
         window = dense[starts[first] : starts[last - 1] + pages[last - 1]]
         dense, num_blocks = dense_blocks([window.tolist()], np.zeros(1))
+    session = np.array(rows.session, dtype=np.int64)
+    think = recorded_think_s(trace_s, output, session, np.array(rows.delay_ms, dtype=np.float64) / 1000.0)
     columns = {
         "arrival_s": (trace_s[first:last] - start_s) / rate_scale,
         "prompt_tokens": prompt[first:last],
         "output_tokens": output[first:last],
-        "session": np.array(rows.session[first:last], dtype=np.int64),
+        "session": session[first:last],
+        "think_s": think[first:last],
         "namespace": namespace[first:last],
         "priority": np.array(rows.priority[first:last], dtype=np.int64),
     }
@@ -155,6 +160,7 @@ class _Rows:
         self.session: list[int] = []
         self.namespace: list[int] = []
         self.priority: list[int] = []
+        self.delay_ms: list[float] = []
         self.session_numbers: dict[Any, int] = {}
         self.namespace_numbers: dict[Any, int] = {}
 
@@ -234,7 +240,7 @@ class _Rows:
         return row
 
     def _optional(self, line: int, row: dict[str, Any]) -> None:
-        session, namespace, priority = -1, 0, 0
+        session, namespace, priority, delay_ms = -1, 0, 0, math.nan
         if len(row) > len(REQUIRED_KEYS):
             if row.get("session_id") is not None:
                 value = self._label(line, "session_id", row["session_id"])
@@ -242,6 +248,10 @@ class _Rows:
             priority = row.get("priority", 0)
             if type(priority) is not int or not -(2**31) <= priority < 2**31:
                 self.refuse(line, f"priority: expected a 32-bit whole number, got {_shown(priority)}")
+            if row.get("delay") is not None:
+                delay_ms = row["delay"]
+                if type(delay_ms) not in (int, float) or not 0 <= delay_ms <= LARGEST_TIME_MS:
+                    self.refuse(line, f"delay: expected milliseconds from 0 to 1e15, got {_shown(delay_ms)}")
             labels = tuple(None if row.get(key) is None else self._label(line, key, row[key]) for key in NAMESPACE_KEYS)
         else:
             labels = (None, None, None)
@@ -249,6 +259,7 @@ class _Rows:
         self.session.append(session)
         self.namespace.append(namespace)
         self.priority.append(priority)
+        self.delay_ms.append(delay_ms)
 
     def _label(self, line: int, key: str, value: Any) -> Any:
         if type(value) is not int and type(value) is not str:

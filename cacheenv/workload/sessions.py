@@ -1,8 +1,10 @@
 """Sessions: which request continues which, how long the prompts get, and which block ids they share.
 
-Requests are numbered in order of arrival. After a request its session goes on with some probability, a drawn number
-of requests later; a slot in which no session is due begins a new one. The next prompt of a session is the last prompt,
-its answer and a new text. The whole structure is in units of requests, so the arrival rate only scales times.
+Requests are numbered in the order in which they come where nobody is slowed down: slots, at the times of a stream of
+the mean rate asked for. After a request its session goes on with some probability, as many slots later as come while
+the answer is made and the user thinks; a slot in which no session is due begins a new one. So first turns have just the
+rate that makes, together with the later ones, the rate asked for. The next prompt of a session is the last prompt, its
+answer and a new text.
 
 The workload starts in the middle: sessions that began before it fall due in it as well, with nothing cached. Lengths
 and mix are therefore the same at its start as at its end.
@@ -16,7 +18,9 @@ import numpy as np
 
 from cacheenv.errors import InputError
 from cacheenv.workload.blocks import MAX_INT32
+from cacheenv.workload.draws import log_normal, stream, whole_tokens
 from cacheenv.workload.session_kernels import fill_sessions, write_answer_ids, write_block_ids
+from cacheenv.workload.think import answer_seconds
 
 #: Template of a session that shares its head with no other.
 NO_TEMPLATE = -1
@@ -59,6 +63,32 @@ class Sessions(NamedTuple):
     parent: np.ndarray
     session: np.ndarray
     template: np.ndarray
+
+
+def turn_gaps(
+    normals: np.ndarray, output_tokens: np.ndarray, rate_rps: float, think_s: float, gap_requests: float, sigma: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Slots from each request to its session's next turn (int64, >= 1), and the think time before that turn (s).
+
+    Args:
+        normals: A standard normal for each request.
+        output_tokens: Tokens of its answer.
+        rate_rps: Slots a second.
+        think_s: Mean of the think times, log-normal, s.
+        gap_requests: Median of the slots, log-normal; 0 where the think times say it.
+        sigma: Of the log-normal.
+    """
+    answer_s = answer_seconds(output_tokens)
+    if gap_requests > 0:
+        gaps = whole_tokens(1.0 + log_normal(normals, gap_requests, sigma), 1, 10**9)
+        return gaps, np.maximum(0.0, gaps / rate_rps - answer_s)
+    think = log_normal(normals, think_s * np.exp(-(sigma**2) / 2.0), sigma)
+    return whole_tokens(1.0 + rate_rps * (think + answer_s), 1, 10**9), think
+
+
+def think_column(sessions: Sessions, think_s: np.ndarray) -> np.ndarray:
+    """Think time before each request, from those behind each request; 0 where a session begins."""
+    return np.where(sessions.parent >= 0, think_s[sessions.parent], 0.0)
 
 
 def link_sessions(draws: SessionDraws) -> Sessions:
@@ -114,13 +144,31 @@ def number_answers(
     return np.concatenate([blocks, answers]), answer_pages, int(different)
 
 
-def old_due_slots(generator: np.random.Generator, goes_on: float, median: float, sigma: float) -> np.ndarray:
+def old_stream(generator: np.random.Generator, gap_requests: float) -> np.random.Generator:
+    """The stream of what began before the start, so that what comes later does not depend on how much that is."""
+    return generator if gap_requests > 0 else stream(int(generator.integers(2**62)))
+
+
+def old_due_slots(
+    generator: np.random.Generator, goes_on: float, gap_requests: float, sigma: float, gaps: np.ndarray
+) -> np.ndarray:
     """Slots in which the sessions fall due that are between two turns when the workload starts.
 
-    Little's law gives their number, `goes_on * mean gap`; a gap that is under way is size-biased (log-normal again,
-    its median times exp(sigma^2)) and what is left of it uniform.
+    Args:
+        generator: The stream.
+        goes_on: Probability that a session goes on after a request.
+        gap_requests: Median of the slots between two turns where that is given, else 0.
+        sigma: Its log-normal sigma.
+        gaps: Slots between two turns, a sample with one entry a slot of the workload.
+
+    With a median given, Little's law says how many they are, `goes_on * mean gap`; a gap that is under way is
+    size-biased (log-normal again, its median times exp(sigma^2)) and what is left of it uniform. Else slot s has one
+    with probability `goes_on * P(gap > s)`, which comes to the same.
     """
-    mean_gap = 1.0 + median * np.exp(sigma**2 / 2.0)
+    if gap_requests <= 0:
+        longer = 1.0 - np.searchsorted(np.sort(gaps), np.arange(len(gaps)), side="right") / len(gaps)
+        return np.flatnonzero(generator.random(len(gaps)) < goes_on * longer)
+    mean_gap = 1.0 + gap_requests * np.exp(sigma**2 / 2.0)
     count = round(goes_on * mean_gap)
-    gaps = 1.0 + median * np.exp(sigma**2 + sigma * generator.standard_normal(count))
-    return (gaps * generator.random(count)).astype(np.int64)
+    under_way = 1.0 + gap_requests * np.exp(sigma**2 + sigma * generator.standard_normal(count))
+    return (under_way * generator.random(count)).astype(np.int64)

@@ -11,9 +11,11 @@ import numpy as np
 
 from cacheenv.errors import InputError
 from cacheenv.sim.state.columns import WORKLOAD
-from cacheenv.workload.blocks import CHAIN_RULE, MAX_INT32, dense_blocks, first_chain_break
+from cacheenv.workload.blocks import CHAIN_RULE, MAX_INT32, dense_blocks, first_chain_break, renumbered
 from cacheenv.workload.lengths import MAX_TOKENS, mean_residual_tokens
 from cacheenv.workload.mooncake import read_trace
+from cacheenv.workload.think import recorded_think_s
+from cacheenv.workload.turns import turn_columns
 
 #: Columns of a request; see `sim/state/columns.py`.
 WORKLOAD_DTYPE = WORKLOAD.dtype
@@ -34,6 +36,8 @@ class Workload:
         name: Name in tables and messages.
         mean_residual_tokens: Float64, see :func:`mean_residual_tokens`; a property of the population from which the
             workload was taken (the generator's distribution or the whole trace file), not of these requests.
+        arrivals: `open` or `closed`, where a scenario leaves it to the workload: whether a later turn of a session
+            comes at its `arrival_s`, or `think_s` after the last token of the turn before.
     """
 
     requests: np.ndarray
@@ -42,6 +46,7 @@ class Workload:
     num_blocks: int
     name: str
     mean_residual_tokens: np.ndarray
+    arrivals: str = "open"
 
     dtype: ClassVar[np.dtype] = WORKLOAD_DTYPE
 
@@ -94,6 +99,7 @@ class Workload:
         session: Any = None,
         priority: Any = None,
         answers: Sequence[Sequence[int]] | None = None,
+        think_s: Any = None,
         name: str = "arrays",
     ) -> Workload:
         """A checked workload from columns.
@@ -111,6 +117,8 @@ class Workload:
             answers: For each request the ids of the pages that its output fills: `(prompt_tokens + output_tokens) //
                 page_tokens - prompt_tokens // page_tokens` of them, or none where they are not known. With them a
                 prompt that continues prompt and answer can find both in a cache. Needs `blocks`.
+            think_s: Seconds from the last token of a session's turn to its next turn, >= 0, used where arrivals are
+                `closed`; None: estimated from the gaps, see :func:`cacheenv.workload.think.recorded_think_s`.
             name: Name in tables and messages.
         """
         arrival = _numbers(name, "arrival_s", arrival_s)
@@ -150,6 +158,12 @@ class Workload:
             "priority": _whole_numbers(name, "priority", priority, count, -MAX_INT32, 0, MAX_INT32),
             "answer_pages": answer_pages,
         }
+        if think_s is None:
+            columns["think_s"] = recorded_think_s(arrival, output, columns["session"])
+        else:
+            columns["think_s"] = _numbers(name, "think_s", think_s)
+            if len(columns["think_s"]) != count:
+                raise InputError(f"{name}: think_s: expected {count} numbers, one a request")
         workload = assemble(columns, dense, int(page_tokens), num_blocks, name, mean_residual_tokens(output))
         workload.validate()
         return workload
@@ -181,6 +195,27 @@ class Workload:
         requests["arrival_s"] /= rate
         return replace(self, requests=requests)
 
+    def window(self, first: int, count: int) -> Workload:
+        """`count` requests from row `first` on; times count from the first of them, turns from the first inside.
+
+        Args:
+            first: Row, from 0.
+            count: Number of requests, at least 1.
+        """
+        rows = self.requests[first : first + count]
+        if first < 0 or count < 1 or len(rows) < count:
+            raise InputError(f"{self.name}: expected a window within {len(self)} requests, got {count} from {first}")
+        start = int(rows["block_start"][0])
+        answers = int(rows["answer_start"][0])
+        prompts = self.blocks[start : start + int(self.pages()[first : first + count].sum())]
+        answered = self.blocks[answers : answers + int(rows["answer_pages"].sum())]
+        blocks, num_blocks = renumbered(np.concatenate([prompts, answered]))
+        names = ("prompt_tokens", "output_tokens", "session", "namespace", "priority", "think_s", "answer_pages")
+        columns = {name: rows[name] for name in names}
+        columns["arrival_s"] = rows["arrival_s"] - rows["arrival_s"][0]
+        part = assemble(columns, blocks, self.page_tokens, num_blocks, self.name, self.mean_residual_tokens)
+        return replace(part, arrivals=self.arrivals)
+
     def validate(self) -> None:
         """Checks every promise of the class; the first broken one is a one-line :class:`InputError`."""
         rows, place = self.requests, self.name
@@ -193,6 +228,8 @@ class Workload:
             bad = (rows[field] < 1) | (rows[field] > MAX_TOKENS)
             _refuse(bad, place, f"expected {field} from 1 to 2^40", rows[field])
         _refuse(rows["session"] < -1, place, "expected session >= -1", rows["session"])
+        think = rows["think_s"]
+        _refuse(~np.isfinite(think) | (think < 0), place, "expected a finite think_s >= 0", think)
         _refuse(rows["namespace"] < 0, place, "expected namespace >= 0", rows["namespace"])
         pages = self.pages()
         starts = np.cumsum(pages) - pages
@@ -214,6 +251,11 @@ class Workload:
         owner = first_chain_break(self.blocks, starts, pages, rows["namespace"], self.num_blocks, chained)
         if owner >= 0:
             raise InputError(f"{place}: request {owner}: {CHAIN_RULE}")
+        turn, next_turn = turn_columns(rows["session"])
+        for field, values in (("turn", turn), ("next_turn", next_turn)):
+            _refuse(rows[field] != values, place, f"{field} does not follow from the sessions", rows[field])
+        if self.arrivals not in ("open", "closed"):
+            raise InputError(f"{place}: arrivals: expected 'open' or 'closed', got {self.arrivals!r}")
         residual = self.mean_residual_tokens
         if residual.ndim != 1 or residual.size == 0 or not np.all(np.isfinite(residual)) or residual.min() < 0:
             raise InputError(f"{place}: mean_residual_tokens: expected finite numbers >= 0, at least one")
@@ -226,8 +268,12 @@ def assemble(
     num_blocks: int,
     name: str,
     residual: np.ndarray,
+    arrivals: str = "open",
 ) -> Workload:
-    """A workload from its columns (unchecked); offsets of ids are derived, missing columns are 0, sessions -1."""
+    """A workload from its columns (unchecked); missing ones are 0, sessions -1.
+
+    Offsets of ids, `turn` and `next_turn` are derived.
+    """
     prompt = columns["prompt_tokens"]
     requests = np.zeros(len(prompt), dtype=WORKLOAD_DTYPE)
     requests["session"] = -1
@@ -236,7 +282,8 @@ def assemble(
     pages = -(-prompt // page_tokens)
     requests["block_start"] = np.cumsum(pages) - pages
     requests["answer_start"] = pages.sum() + np.cumsum(requests["answer_pages"]) - requests["answer_pages"]
-    return Workload(requests, blocks, page_tokens, num_blocks, name, residual)
+    requests["turn"], requests["next_turn"] = turn_columns(requests["session"])
+    return Workload(requests, blocks, page_tokens, num_blocks, name, residual, arrivals)
 
 
 def _filled_pages(prompt: np.ndarray, output: np.ndarray, page_tokens: int) -> np.ndarray:

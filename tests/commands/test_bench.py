@@ -96,6 +96,19 @@ def test_rate_and_set_reach_the_scenario(fake, capsys, trace):
     assert natural_rate(scenario) == pytest.approx(1.0)
 
 
+def test_another_rate_on_a_trace_with_sessions_says_what_it_does(fake, capsys, tmp_path, trace):
+    talks = tmp_path / "talks.jsonl"
+    talks.write_text("".join(line.replace("}", ', "session_id": 1}') + "\n" for line in TRACE_LINES))
+    for command in (["bench", "--rate", 1], ["goodput"]):
+        argv = [*command, "--policies", "random", "--seeds", 1]
+        said = ok(capsys, *argv, "--trace", talks)
+        assert "talks: another rate scales all arrivals" in said.err
+        assert "workload.arrivals=closed" in said.err
+        assert "another rate" not in ok(capsys, *argv, "--trace", talks, "--set", "workload.arrivals=closed").err
+        assert "another rate" not in ok(capsys, *argv, "--trace", trace).err
+    assert "another rate" not in ok(capsys, "bench", "--policies", "random", "--seeds", 1, "--trace", talks).err
+
+
 def test_trace_on_the_cluster_of_a_config(fake, capsys, trace, tmp_path):
     config = tmp_path / "cluster.yaml"
     config.write_text("cluster: {prefill: {count: 5}}\nslo: {ttft_s: 1.5}\n")

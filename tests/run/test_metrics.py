@@ -14,7 +14,7 @@ FLOATS = [
 INTS = [
     "prompt_tokens", "output_tokens", "hit_tokens", "hit_gpu_tokens", "hit_host_tokens", "hit_predicted_tokens",
     "hit_available_tokens", "pulled_tokens", "migrated_tokens", "rework_tokens", "preemptions", "migrations",
-    "outcome", "slo_met", "counted",
+    "outcome", "slo_met", "counted", "retries",
 ]  # fmt: skip
 INSTANCE = np.dtype(
     [(name, "i8") for name in ("kind", "index", "tokens")]

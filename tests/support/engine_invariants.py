@@ -11,6 +11,7 @@ from cacheenv.run.worlds import Worlds
 from cacheenv.sim.decode.run import steps_ended
 from cacheenv.sim.state.codes import (
     DONE,
+    FUTURE,
     HANDOVER,
     MOVE_COPIED,
     MOVE_COPYING,
@@ -210,8 +211,18 @@ def check_decode(world: World, instance: int) -> None:
 
 def check_requests(world: World) -> None:
     state, request = world.state[0], world.request[: int(world.config[0].num_requests)]
-    arrived = request[: int(state.next_arrival)]
-    assert state.in_system == np.count_nonzero(arrived["state"] != DONE)
+    heap = world.coming[: int(state.coming)].tolist()
+    inside = np.count_nonzero((request["state"] != DONE) & (request["state"] != FUTURE))
+    deciding = int(state.deciding)
+    assert state.in_system == inside + (deciding >= 0 and request[deciding]["state"] == FUTURE and deciding not in heap)
+    due = [(float(request[row]["due_s"]), row) for row in heap]
+    assert all(due[(at - 1) // 2] < due[at] for at in range(1, len(due)))
+    outside = list(chain(request, int(state.gate_head), "gate_next"))
+    assert (outside[-1] if outside else -1) == state.gate_tail
+    assert not set(outside) & set(heap)
+    assert all(request[row]["state"] == FUTURE for row in (*outside, *heap))
+    bound = int(world.config[0].max_in_flight)
+    assert bound == 0 or state.in_system <= bound
     assert state.unfinished == np.count_nonzero(request["state"] != DONE)
     for index in np.flatnonzero(request["move_state"] != MOVE_NONE).tolist():
         row = request[index]

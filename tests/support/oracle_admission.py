@@ -48,8 +48,8 @@ def reward_counters(records: Sequence[RequestRecord], cluster: ReferenceCluster)
     late = [record for record in records if record.outcome == REJECTED_LATE]
     met = sum(record.slo_met for record in completed)
     known_late = sum(_first_token_late(record, cluster) for record in late)
-    in_system_s = [record.finish_s - record.arrival_s for record in completed]
-    in_system_s += [record.prefill_end_s - record.arrival_s for record in late]
+    in_system_s = [record.finish_s - record.entered_s for record in completed]
+    in_system_s += [record.prefill_end_s - record.entered_s for record in late]
     return {
         "met": met,
         "rejected": sum(record.outcome == REJECTED for record in records) + len(late) - known_late,

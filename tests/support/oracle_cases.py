@@ -95,7 +95,8 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_damping(source, case)
     case = with_all_candidates(source, case)
     case = with_second_checks(source, case)
-    return with_host_memory(source, case)
+    case = with_host_memory(source, case)
+    return with_users(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -146,6 +147,26 @@ def with_host_memory(source: Source, case: Case) -> Case:
         load=source.pick(["layerwise", "blocking"]),
     )
     return replace(case, cluster=cluster)
+
+
+def with_users(source: Source, case: Case) -> Case:
+    """The case with users who wait: for answers, to try again, or outside a full system."""
+    if not source.chance(2):
+        return case
+    mean_s = source.real(0.05, 5.0)
+    hasty = source.chance(4)
+    thinking = tuple(
+        replace(request, think_s=0.0 if hasty else source.rng.expovariate(1.0 / mean_s)) for request in case.requests
+    )
+    cluster = replace(
+        case.cluster,
+        arrivals=source.pick(["closed", "closed", "open"]),
+        on_reject=source.pick(["end_session", "retry"]),
+        retry_s=source.real(0.05, 5.0),
+        max_retries=source.integer(1, 3),
+        max_in_flight=source.pick([None, source.integer(1, 8)]),
+    )
+    return replace(case, cluster=cluster, requests=thinking)
 
 
 def focused(

@@ -66,14 +66,13 @@ def tiny(**settings: Any) -> Scenario:
 
 
 def requests(
-    rows: Sequence[tuple[float, Sequence[int] | int, Sequence[int] | int]],
-    page_tokens: int = 1,
-    namespace: Any = None,
+    rows: Sequence[tuple[float, Sequence[int] | int, Sequence[int] | int]], page_tokens: int = 1, **columns: Any
 ) -> Workload:
     """A workload from rows (arrival_s, prompt, output).
 
     A prompt is a sequence of tokens, or a number of tokens that no other prompt shares. An output is a number of
-    tokens, or the sequence of them, which makes their ids known to the caches.
+    tokens, or the sequence of them, which makes their ids known to the caches. `columns` are further arguments of
+    `Workload.from_arrays`.
     """
     ids: dict[Any, int] = {}
     blocks, lengths, outputs, answers = [], [], [], []
@@ -100,8 +99,8 @@ def requests(
         outputs,
         blocks,
         page_tokens=page_tokens,
-        namespace=namespace,
         answers=answers,
+        **columns,
     )
 
 

@@ -20,6 +20,7 @@ TRACE_OUTPUT = {0.1: 24, 0.25: 156.5, 0.5: 350, 0.75: 472, 0.9: 597, 0.99: 1118}
 TRACE_PROMPT_MEAN, TRACE_OUTPUT_MEAN = 12_035, 342.6
 TRACE_REUSE = 0.373  # of prompt tokens, cache without eviction
 TRACE_REQUESTS = 12_031
+GAPS = {"turn_gap_requests": 20.0}
 DIGEST_CODE = """
 import hashlib
 from cacheenv.workload import GENERATORS, generate
@@ -78,8 +79,22 @@ def test_the_same_in_any_process_compiled_or_not(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_rate_only_scales_times(kind):
+def test_the_rate_scales_times_and_leaves_answers(kind):
     slow, fast = make(kind, rate_rps=1.0), make(kind, rate_rps=8.0)
+    assert np.allclose(slow.requests["arrival_s"], 8.0 * fast.requests["arrival_s"], rtol=1e-12)
+    assert np.array_equal(slow.requests["output_tokens"], fast.requests["output_tokens"])
+    # who thinks for seconds has more users between two turns at a higher rate
+    gaps = [np.flatnonzero(rows["next_turn"] >= 0) for rows in (slow.requests, fast.requests)]
+    if kind == "reasoning":
+        assert not gaps[0].size
+    else:
+        between = [np.median(made.requests["next_turn"][at] - at) for made, at in zip((slow, fast), gaps, strict=True)]
+        assert between[1] > 2.0 * between[0]
+
+
+@pytest.mark.parametrize(("kind", "params"), [("reasoning", {}), ("chat", GAPS), ("coding_agent", GAPS)])
+def test_with_gaps_in_requests_the_rate_only_scales_times(kind, params):
+    slow, fast = make(kind, rate_rps=1.0, **params), make(kind, rate_rps=8.0, **params)
     assert np.allclose(slow.requests["arrival_s"], 8.0 * fast.requests["arrival_s"], rtol=1e-12)
     for field in ("prompt_tokens", "output_tokens", "session", "namespace"):
         assert np.array_equal(slow.requests[field], fast.requests[field])

@@ -59,6 +59,7 @@ ARRAYS: dict[str, tuple[type[np.generic], int]] = {
     "remembered": (np.int64, 0),
     "first_sent": (np.int32, -1),
     "holder_mask": (np.int64, 0),
+    "coming": (np.int64, 0),
     "batch_heap": (np.int32, 0),
     "slot_gaps": (np.int32, 0),
     "step_gaps": (np.int32, 0),
@@ -71,7 +72,7 @@ POOLS = ("flow", "heap", "heap_position", "node", "child_table", "news")
 #: What the start of an episode leaves as it is: the workload, pools that their rooms start
 #: (see `sim/episode.py`), and work space that is written before it is read.
 KEPT = {
-    *WORKLOAD_TABLES, "flow", "heap", "node", "news", "slot", "holder_mask", "batch_heap", "queue_order",
+    *WORKLOAD_TABLES, "flow", "heap", "node", "news", "slot", "holder_mask", "coming", "batch_heap", "queue_order",
     "policy_rng", "policy_params",
 }  # fmt: skip
 
@@ -152,6 +153,7 @@ class Sizes:
             "hit": (self.num_prefill + 1 + hosts,),
             "news": (self.news,),
             "slot": (slots,),
+            "coming": (self.requests,),
             "batch_heap": (self.num_decode, self.max_batch),
             "slot_gaps": (slots, self.gap_bins),
             "step_gaps": (self.num_decode, self.gap_bins),

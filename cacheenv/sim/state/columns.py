@@ -66,8 +66,11 @@ WORKLOAD = columns(
     f8 arrival_s
     i8 prompt_tokens output_tokens
     i8 block_start                       # offset of its first page id in `blocks`
+    f8 think_s                           # from the last token of the turn before to this one
     i8 session
     i8 answer_start answer_pages         # offset of the ids of what its output fills, and how many; 0: not known
+    i8 next_turn=-1                      # row of the session's next turn
+    i4 turn                              # of its session in this workload, 0 for the first
     i4 namespace priority
     """
 )
@@ -85,6 +88,9 @@ CONFIG = columns(
     i8 all_candidates                    # 1: whoever runs is a candidate, by number
     i8 host_enabled host_write_back host_blocking  # 0 or 1
     i8 host_after_hits                   # hits of a page before it is copied to the host
+    i8 closed                            # 1: a later turn comes `think_s` after the last token of the one before
+    i8 users_wait                        # 1: who leaves makes somebody come: closed, retries, or max_in_flight
+    i8 max_retries max_in_flight         # 0: none; no bound
     i8 ticks                             # 1: rescheduling ticks are decisions
     i8 after_prefill                     # 1: admission is asked again at the end of a prefill
     i8 needs_running                     # 1: list the running requests in the view at arrivals too
@@ -94,6 +100,7 @@ CONFIG = columns(
     f8 prefill_kv_bytes decode_kv_bytes  # a token, kv_copies included
     f8 handover_fixed_s handover_load_bytes_per_s schedule_s
     f8 setup_s per_block_s index_delay_s response_overhead_s period_s stall_s join_stall_s swap_bytes_per_s
+    f8 retry_s
     f8 prediction_a0 prediction_tau prediction_s0 prediction_s_inf
     f8 slo_ttft_s slo_tpot_s slo_tbt_tail_s slo_e2e_s horizon_s
     """
@@ -104,8 +111,11 @@ STATE = columns(
     [events]
     f8 now_s
     f8 integral_s                        # integral over time of the counted requests in the system
+    [arrivals]
+    i8 next_arrival                      # rows before it that come at a fixed time have come
+    i8 coming                            # requests in the heap of those that somebody's answer has called
+    i8 gate_head=-1 gate_tail=-1         # queue outside a full system
     [decisions]
-    i8 next_arrival                      # rows before it have arrived
     i8 deciding=-1                       # request whose route is being decided
     i8 tick_open tick_number             # a tick's decisions repeat until `stay`
     i8 decisions invalid
@@ -156,7 +166,8 @@ INSTANCE = columns(
 REQUEST = columns(
     """
     [requests]
-    f8 arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s
+    f8 arrival_s=-1                      # below 0 until it enters the system
+    f8 routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s
     f8 first_token_s ttft_s tpot_s tbt_p99_s tbt_tail_s e2e_s
     i8 prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens
     i8 hit_gpu_tokens hit_host_tokens    # hit_tokens by tier
@@ -164,7 +175,12 @@ REQUEST = columns(
     i8 prefill_instance=-1 decode_instance=-1
     i4 preemptions migrations outcome slo_met counted
     i4 settled                           # has been counted for the reward
+    i4 retries                           # times it was refused and came again
     i4 state
+    [arrivals]
+    f8 due_s                             # when a request that was called comes
+    f8 outside_s                         # waiting for room in the system
+    i4 gate_next=-1                      # the request behind it outside
     [prefill.queue]
     f8 predicted_s                       # prefill time that the router expected
     i8 predicted_new_tokens              # prompt less the hit that the router expected

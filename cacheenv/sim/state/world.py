@@ -69,6 +69,8 @@ class World(NamedTuple):
     news: np.ndarray
     #: SLOT (S,): requests that are, or were, in a decode batch.
     slot: np.ndarray
+    #: int64 (R,): requests that an answer, or a refusal, has called: a heap by (time, row); `arrivals`.
+    coming: np.ndarray
     #: int32 (D, max_batch): slots of the running batch, a heap by finishing step; `decode.batch`.
     batch_heap: np.ndarray
     #: int32 (S, bins): histogram of each slot's own token gaps, less what its instance had when it joined;

@@ -200,7 +200,7 @@ def _fill_request(w, view, index):
     request.session = load.session
     request.namespace = load.namespace
     request.priority = load.priority
-    request.arrival_s = load.arrival_s
+    request.arrival_s = w.request[index].arrival_s
     request.prompt_tokens = load.prompt_tokens
     request.predicted_output_tokens = predicted_remaining(w, index, 0)
     request.first_block = w.blocks[load.block_start] if load.prompt_tokens >= w.config[0].page_tokens else NONE

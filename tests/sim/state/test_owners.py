@@ -22,6 +22,7 @@ ARRAY_OWNERS = {
     "remembered": "index.router_memory",
     "first_sent": "index.router_memory",
     "holder_mask": "index.hits",
+    "coming": "arrivals",
     "batch_heap": "decode.batch",
     "slot_gaps": "decode.gaps",
     "step_gaps": "decode.gaps",

@@ -22,6 +22,7 @@ class ReferenceRequest:
     session: int = -1
     namespace: int = 0
     answer_blocks: tuple[int, ...] = ()
+    think_s: float = 0.0  # after the last token of the session's turn before, where arrivals are closed
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,12 @@ class ReferenceCluster:
     slo_tbt_tail_s: float | None = None
     slo_e2e_s: float | None = None
     warmup_requests: int = 0
+    # users
+    arrivals: str = "open"  # open | closed
+    on_reject: str = "end_session"  # end_session | retry
+    retry_s: float = 1.0
+    max_retries: int = 3
+    max_in_flight: int | None = None  # None: no bound
 
     def candidate_slots(self) -> int:
         """Candidates of a decode instance at most."""

@@ -38,6 +38,8 @@ class LiveRequest:
             counted=int(index >= cluster.warmup_requests),
         )
         self.arrived = False
+        self.think_s = request.think_s
+        self.came_s = 0.0  # to a full system
         # prefill
         self.pulling = False
         self.predicted_s = 0.0  # prefill time that the router expected

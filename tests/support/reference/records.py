@@ -14,6 +14,7 @@ COMPLETED = 1
 REJECTED = 2
 TOO_LARGE = 3
 REJECTED_LATE = 4
+ABANDONED = 5
 
 FIRST_EDGE_S = 1e-4
 EDGE_RATIO = 1.05
@@ -57,7 +58,10 @@ class RequestRecord:
     outcome: int = UNFINISHED
     slo_met: int = 0
     counted: int = 0
+    retries: int = 0
+    outside_s: float = 0.0
     # beyond the engine's record: the exact gaps, and their statistics without binning
+    entered_s: float = NAN  # the last time
     gaps_s: list[float] = field(default_factory=list)
     tbt_p99_exact_s: float = NAN
     tbt_tail_exact_s: float = NAN

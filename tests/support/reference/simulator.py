@@ -16,6 +16,7 @@ from .predictor import Noise
 from .prefill import Piece, PrefillInstance, batch_seconds, seconds_with_load
 from .records import REJECTED, REJECTED_LATE, TOO_LARGE, InstanceRecord, RequestRecord, complete
 from .transfers import Transfers
+from .users import Users
 
 FLOW, PREFILL_END, DECODE, INDEX, ARRIVAL, PREFILL_START, TICK = range(7)
 
@@ -87,6 +88,7 @@ class ReferenceSimulator:
         self.links = Links(nics, cluster.sharing)
         self.transfers = Transfers(self)
         self.migrations = Migrations(self)
+        self.users = Users(self)
         self.unfinished = len(requests)
         self.ticks = 0
         self.move_decisions = 0
@@ -103,8 +105,7 @@ class ReferenceSimulator:
         Returns:
             One record a request, in arrival order; totals are in `instance_records`.
         """
-        for live in self.live:
-            self._push(live.record.arrival_s, ARRIVAL, live.index)
+        self.users.start()
         if self.decide_migration is not None:
             self._push(self.cluster.period_s, TICK, 0)
         while self.unfinished or self.links.flows or any(event[1] != TICK for event in self.events):
@@ -134,7 +135,7 @@ class ReferenceSimulator:
             assert what is not None
             self.index.apply(number, *what)
         elif kind == ARRIVAL:
-            self._arrive(self.live[number], time)
+            self.users.come(number, time)
         elif kind == PREFILL_START:
             self._prefill_start(self.prefill[number], time)
         else:
@@ -147,21 +148,28 @@ class ReferenceSimulator:
 
     # arrival
 
-    def _arrive(self, live: LiveRequest, now: float) -> None:
+    def push_arrival(self, time: float, number: int) -> None:
+        """Something happens at the door at `time`; see :meth:`Users.come`."""
+        self._push(time, ARRIVAL, number)
+
+    def arrive(self, live: LiveRequest, now: float) -> None:
+        """A request enters the system."""
         cluster, record = self.cluster, live.record
         live.arrived = True
         too_many_pages = len(live.blocks) > cluster.cache_pages()
         if too_many_pages or live.prompt_tokens + live.output_tokens > cluster.kv_tokens:
             record.outcome = TOO_LARGE
             self.unfinished -= 1
+            self.users.gave_up(live, now)
             return
         available = max(cache.peek(live.blocks, live.matchable) for cache in [*self.caches, *self.hosts])
         record.hit_available_tokens = available * cluster.page_tokens
         decision = self.decide_route(self, live)
         if isinstance(decision, str):
             assert decision == "reject"
-            record.outcome = REJECTED
-            self.unfinished -= 1
+            if self.users.refused(live, now):
+                record.outcome = REJECTED
+                self.unfinished -= 1
             return
         prefill, decode, pull = decision
         record.routed_s = now
@@ -286,6 +294,7 @@ class ReferenceSimulator:
         self.prefill[live.record.prefill_instance].release_prompt(live)
         live.record.outcome = REJECTED_LATE
         self.unfinished -= 1
+        self.users.gave_up(live, now)
         self.wake_prefill(live.record.prefill_instance, now)
 
     # decode
@@ -304,6 +313,7 @@ class ReferenceSimulator:
         """A request has its last token."""
         complete(live.record, self.cluster, now)
         self.unfinished -= 1
+        self.users.served(live, now)
 
     def _tick(self, now: float) -> None:
         assert self.decide_migration is not None

@@ -3,7 +3,7 @@
     python experiments/train_ppo.py [--config configs/agents/ppo.yaml] [--run runs/ppo] [--out experiments/results]
 
 Trains by the configuration (or goes on with an interrupted training in `--run`), then plays every checkpoint and the
-baselines on seeds 0-4; training draws its episode seeds from 62-bit numbers, so these are others. Writes
+baselines on seeds 0-29; training draws its episode seeds from 62-bit numbers, so these are others. Writes
 `NAME_curve.csv/png` (goodput against decisions trained on) and `NAME_table.csv/png`, NAME being the configuration's.
 The overload: 7 requests/s, of which 8 prefill instances under a router that ignores caches serve about 4.5 to 4.8.
 The simple routers can neither pull prefixes nor reject, the agent can do both; `OTHERS` shows what that is worth.
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from cacheenv import load_scenario, simulate
+from cacheenv.commands.intervals import paired_difference
 from cacheenv.errors import InputError
 from cacheenv.scenario import Scenario
 from cacheenv.scenario.objectives import objectives_text
@@ -29,15 +30,19 @@ from cacheenv_agents.run_folder import CONFIG, SCENARIO, RunFolder
 from cacheenv_agents.train import train
 
 ROOT = Path(__file__).resolve().parent.parent
-SEEDS = 5
+SEEDS = 30
 RIVALS = ("random", "round_robin", "least_requests")
 OTHERS = ("least_requests+early_reject", "mooncake", "mooncake+early_reject")
 METRICS = ("goodput_rps", "slo_attainment", "ttft_mean_s", "ttft_p99_s", "hit_rate", "rejected")
 
 
-def evaluate(scenario: Scenario, policy: str) -> dict[str, Any]:
+def play(scenario: Scenario, policy: str) -> list[dict[str, Any]]:
+    """Summaries on the evaluation seeds."""
+    return [simulate(scenario, policy, seed).summary for seed in range(SEEDS)]
+
+
+def means(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Mean and standard deviation of the metrics over the evaluation seeds."""
-    runs = [simulate(scenario, policy, seed).summary for seed in range(SEEDS)]
     row: dict[str, Any] = {"seeds": SEEDS}
     for name in METRICS:
         values = [run[name] for run in runs]
@@ -46,12 +51,23 @@ def evaluate(scenario: Scenario, policy: str) -> dict[str, Any]:
     return row
 
 
+def table_rows(runs: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """A row a policy, with the agent's goodput less the policy's on equal arrivals and the half of its 95 % interval."""
+    goodputs = {label: [run["goodput_rps"] for run in own] for label, own in runs.items()}
+    rows = []
+    for label, own in runs.items():
+        difference, half_width = paired_difference(goodputs["agent"], goodputs[label])
+        ahead = ("", "") if label == "agent" else (round(difference, 4), round(half_width, 4))
+        rows.append({"policy": label, **means(own), "agent_ahead_rps": ahead[0], "half_width_rps": ahead[1]})
+    return rows
+
+
 def curve_rows(folder: RunFolder, scenario: Scenario) -> list[dict[str, Any]]:
     """Goodput against decisions: of the training's own episodes, and of each checkpoint on the evaluation seeds."""
     names = ("timesteps", "wall_s", "training_goodput_rps", "goodput_rps", "goodput_rps_std")
     rows = [{**row, "training_goodput_rps": row["goodput_rps"], "goodput_rps": ""} for row in folder.curve()]
     for checkpoint in folder.checkpoints():
-        found = evaluate(scenario, f"agent:{checkpoint.folder}")
+        found = means(play(scenario, f"agent:{checkpoint.folder}"))
         rows.append({**found, "timesteps": checkpoint.timesteps, "wall_s": round(checkpoint.wall_s, 1)})
         print(f"{checkpoint.timesteps:>12,} decisions: {found['goodput_rps']:.2f} requests/s", flush=True)
     rows.sort(key=lambda row: row["timesteps"])
@@ -144,7 +160,7 @@ def main() -> int:
     scenario = load_scenario(run / SCENARIO)
     curve = curve_rows(RunFolder(run), scenario)
     policies = {"agent": f"agent:{run}", **{each: each for each in (*RIVALS, *OTHERS)}}
-    table = [{"policy": label, **evaluate(scenario, policy)} for label, policy in policies.items()]
+    table = table_rows({label: play(scenario, policy) for label, policy in policies.items()})
     arguments.out.mkdir(parents=True, exist_ok=True)
     write_csv(curve, arguments.out / f"{name}_curve.csv")
     write_csv(table, arguments.out / f"{name}_table.csv")
@@ -157,8 +173,13 @@ def main() -> int:
     )
     print(goals)
     for row in table:
-        print(f"{row['policy']:>22}: {row['goodput_rps']:.2f} ± {row['goodput_rps_std']:.2f} requests/s")
-    beaten = all(table[0]["goodput_rps"] > row["goodput_rps"] for row in table if row["policy"] in RIVALS)
+        ahead = (
+            f", agent {row['agent_ahead_rps']:+.2f} ± {row['half_width_rps']:.2f}"
+            if row["half_width_rps"] != ""
+            else ""
+        )
+        print(f"{row['policy']:>28}: {row['goodput_rps']:.2f} ± {row['goodput_rps_std']:.2f} requests/s{ahead}")
+    beaten = all(row["agent_ahead_rps"] > row["half_width_rps"] for row in table if row["policy"] in RIVALS)
     print(f"the agent {'beats' if beaten else 'DOES NOT BEAT'} {', '.join(RIVALS)}")
     return 0 if beaten else 1
 

@@ -52,7 +52,7 @@ def means(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def table_rows(runs: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """A row a policy, with the agent's goodput less the policy's on equal arrivals and the half of its 95 % interval."""
+    """A row a policy; the agent's goodput less the policy's on equal arrivals, and half of its 95 % interval."""
     goodputs = {label: [run["goodput_rps"] for run in own] for label, own in runs.items()}
     rows = []
     for label, own in runs.items():

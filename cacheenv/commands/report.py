@@ -53,7 +53,7 @@ def bench_table(
             [policy + mark, *(mean_and_spread([row[name] for row in own], factor) for name, _, _, factor in columns)]
         )
     header = ["policy", *(f"{title}\n[{unit}]" for _, title, unit, _ in columns)]
-    if reference in policies and len(policies) > 1:
+    if reference is not None and reference in policies and len(policies) > 1:
         place = 1 + [name for name, *_ in columns].index("slo_attainment") + 1
         header.insert(place, f"vs {reference}\n[points]")
         for line, policy in zip(lines, policies, strict=True):

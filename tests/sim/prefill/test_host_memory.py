@@ -100,6 +100,16 @@ def test_write_back_writes_nothing_before_the_eviction():
     assert done.rows.hit_tokens.sum() == 0
 
 
+def test_write_back_takes_the_path_along():
+    """Two prompts part after 20 tokens; b pushes first one's end out, then the other's: each goes with the head."""
+    first, second = range(60), [*range(20), *range(-30, 0)]
+    rows = [(0.0, first, 1), (1.0, second, 1), (2.0, B, 1), (3.0, first, 1), (4.0, B, 1), (5.0, second, 1)]
+    done = run(tiny(**HOST, prefill__host_write="write_back"), requests(rows))
+    assert done.rows.hit_gpu_tokens.tolist() == [0, 20, 0, 0, 40, 0]
+    assert done.rows.hit_host_tokens.tolist() == [0, 0, 0, 59, 59, 49]
+    check_end(done.worlds)
+
+
 def test_host_memory_is_lru_and_bounded():
     """Of b's 100 tokens 70 fit, and push a out; a's 60 then push b's end out."""
     sizes = []
@@ -134,6 +144,16 @@ def test_pulls_come_from_host_memory_and_arrive_there():
     assert (row.pulled_tokens, row.hit_host_tokens, row.hit_gpu_tokens) == (59, 59, 0)
     assert row.ttft_s == pytest.approx(0.059 + 0.059 + 0.001)
     assert seen[2]["prefill_pull_s"][1] == pytest.approx(0.059 + 0.001)
+    check_end(done.worlds)
+
+
+def test_what_the_gpu_has_already_is_not_pulled():
+    """30 of 59 tokens are on the GPU of 1, nothing is in its host memory: 29 come over the network and are loaded."""
+    settings = {**HOST, "prefill__count": 2, "prefill__host_write": "write_through_selective"}
+    rows = [(0.0, A, 1), (1.0, [*range(30), -1], 1), (2.0, A, 1)]
+    done = run(tiny(**settings), requests(rows), Script([(0, 0), (1, 0), (1, 0, True)]), watch=check_world)
+    row = done.rows[2]
+    assert (row.pulled_tokens, row.hit_gpu_tokens, row.hit_host_tokens) == (29, 30, 29)
     check_end(done.worlds)
 
 

@@ -14,6 +14,7 @@ from cacheenv.sim.decode.preemption import PREEMPTIONS
 from cacheenv.sim.index.central import BITS
 from cacheenv.sim.prefill.discipline import DISCIPLINES
 from cacheenv.sim.state.codes import (
+    BACKLOGS,
     CANDIDATE_ORDERS,
     FIRST_TOKENS,
     HANDOVERS,
@@ -123,6 +124,7 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "store_enabled": spec.store.capacity_tokens >= cluster.page_tokens,
         "write_through": cluster.store.write_through,
         "index_learns": INDEX_LEARNS.index(cluster.index.learns),
+        "backlog": BACKLOGS.index(cluster.prefill.backlog),
         "memory_enabled": cluster.index.memory_tokens > 0,
         "host_enabled": has_host(spec),
         "host_write_back": has_host(spec) and cluster.prefill.host_write == "write_back",

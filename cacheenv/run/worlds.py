@@ -164,6 +164,7 @@ class Worlds:
             gap_bins=BINS,
             memory_enabled=cluster.index.memory_tokens > 0,
             host_enabled=has_host(self.spec),
+            prices_now=cluster.prefill.backlog == "now",
             news=1 << 16 if cluster.index.delay_s > 0 else 1,
             flows=max(256, 4 * margin, 2 * flow_margin(self.scenario)),
             nodes=max(2048, 2 * (3 * prefills + 1) + 16 * margin),

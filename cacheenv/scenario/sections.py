@@ -16,6 +16,7 @@ from cacheenv.sim.decode.preemption import PREEMPTIONS
 from cacheenv.sim.prefill.discipline import DISCIPLINES
 from cacheenv.sim.state.codes import (
     ARRIVALS,
+    BACKLOGS,
     CANDIDATE_ORDERS,
     FIRST_TOKENS,
     HANDOVERS,
@@ -95,6 +96,9 @@ class PrefillConfig:
     chunk_tokens: int = integer(8192, "longest piece of a prompt a batch, tokens; 0 = prompts are not cut", low=0)
     max_batch_requests: int = integer(64, "requests a batch at most", low=1, high=65536)
     schedule_s: float = number(0.0, "from a request's routing until it may be batched or pull, s", low=0)
+    backlog: str = choice(
+        "now", BACKLOGS, "when waiting prompts are priced: now, behind what is cached and waits longer, or at dispatch"
+    )
     pre_prefill: int = integer(0, "the first k instances have the role pre-prefill", low=0)
 
 

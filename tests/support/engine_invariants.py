@@ -162,8 +162,8 @@ def check_prefill(world: World, instance: int) -> None:
     assert len(queued) == row.queued
     assert (queued[-1] if queued else -1) == row.tail
     assert all(request[index]["state"] == QUEUED for index in queued)
-    assert row.queued_tokens == sum(int(request[index]["predicted_new_tokens"]) for index in queued)
-    assert np.isclose(row.queue_s, sum(float(request[index]["predicted_s"]) for index in queued), rtol=1e-9, atol=1e-9)
+    assert row.queued_tokens == sum(int(request[index]["price_tokens"]) for index in queued)
+    assert np.isclose(row.queue_s, sum(float(request[index]["price_s"]) for index in queued), rtol=1e-9, atol=1e-9)
     batch = list(chain(request, int(row.batch_head), "batch_next")) if row.busy else []
     assert len(batch) == row.batch_size
     held = request["private_pages"][request["prefill_instance"] == instance].sum()

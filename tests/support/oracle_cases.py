@@ -96,7 +96,8 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_all_candidates(source, case)
     case = with_second_checks(source, case)
     case = with_host_memory(source, case)
-    return with_users(source, case)
+    case = with_users(source, case)
+    return with_queues(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -167,6 +168,27 @@ def with_users(source: Source, case: Case) -> Case:
         max_in_flight=source.pick([None, source.integer(1, 8)]),
     )
     return replace(case, cluster=cluster, requests=thinking)
+
+
+def with_queues(source: Source, case: Case) -> Case:
+    """What the router believes of prompts on their way; and, in some cases, more of them.
+
+    Those have the same requests within a part of the time that computing them takes, one a batch, in small caches, so
+    that requests wait and what they count on is evicted before they run.
+    """
+    beliefs = {"index_learns": source.pick(["stored", "assigned"]), "backlog": source.pick(["now", "now", "dispatch"])}
+    case = replace(case, cluster=replace(case.cluster, **beliefs))
+    if not source.chance(3):
+        return case
+    cluster, last_s = case.cluster, max(1e-3, case.requests[-1].arrival_s)
+    linear_s = cluster.prefill_a_s * len(case.requests) + cluster.prefill_b_s * sum(
+        request.prompt_tokens for request in case.requests
+    )
+    factor = source.real(0.2, 1.0) * linear_s / cluster.num_prefill / last_s
+    requests = tuple(replace(request, arrival_s=request.arrival_s * factor) for request in case.requests)
+    pages = max(len(request.blocks) for request in requests) + source.integer(0, 3)
+    cache_tokens = min(cluster.cache_tokens, pages * cluster.page_tokens)
+    return replace(case, cluster=replace(cluster, max_batch_requests=1, cache_tokens=cache_tokens), requests=requests)
 
 
 def focused(
@@ -311,7 +333,7 @@ def build_cluster(source: Source, page_tokens: int, requests: Sequence[Reference
     )
     if source.chance(2):
         cluster = replace(cluster, store_tokens=source.integer(1, 3 * pages) * page_tokens)
-    return replace(cluster, index_learns=source.pick(["stored", "assigned"]))
+    return cluster
 
 
 def with_answers(source: Source, case: Case) -> Case:

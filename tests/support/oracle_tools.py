@@ -84,7 +84,7 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                     "count": cluster.num_prefill,
                     **_same(cluster, "cache_tokens eviction cache_outputs protect_queued"),
                     **_same(cluster, "queue lpm_fallback lpm_check_tokens lpm_defer_tokens"),
-                    **_same(cluster, "batch_tokens chunk_tokens max_batch_requests schedule_s"),
+                    **_same(cluster, "batch_tokens chunk_tokens max_batch_requests schedule_s backlog"),
                     **_same(cluster, "host_cache_tokens host_setup_s host_write host_write_after_hits load"),
                     "host_gbytes_per_s": cluster.host_bytes_per_s / 1e9,
                 },
@@ -339,9 +339,6 @@ def _instances_of_reference(sim: ReferenceSimulator) -> Facts:
     squares = sum(seconds**2 for seconds in spent_s)
     facts["decoded"], facts["decode_time_s"] = len(decoded), squares / sum(spent_s) if decoded else 0.0
 
-    def new_tokens(live: LiveRequest) -> int:
-        return live.prompt_tokens - live.record.hit_predicted_tokens
-
     def add(kind: str, name: str, value: Any) -> None:
         facts.setdefault(f"{kind} {name}", []).append(value)
 
@@ -357,11 +354,12 @@ def _instances_of_reference(sim: ReferenceSimulator) -> Facts:
             )
         ]
         add("prefill", "queued_requests", len(instance.queue))
-        add("prefill", "queued_tokens", sum(new_tokens(live) for live in instance.queue))
+        prices = instance.prices()
+        add("prefill", "queued_tokens", sum(live.prompt_tokens - cached for live, cached, _ in prices))
         add("prefill", "running_requests", len(instance.batch))
         add("prefill", "inflight_requests", len(held))
         add("prefill", "inflight_tokens", sum(live.prompt_tokens for live in held))
-        add("prefill", "queue_s", sum(live.predicted_s for live in instance.queue))
+        add("prefill", "queue_s", sum(sim.price_s(live, cached, on_gpu) for live, cached, on_gpu in prices))
         add("prefill", "running_left_s", max(0.0, instance.batch_end_s - sim.now) if instance.batch else 0.0)
         add("prefill", "cache_used_tokens", (sim.caches[index].capacity - sim.caches[index].free()) * page)
         add("prefill", "outgoing_flows", sim.links.out_flows(index))

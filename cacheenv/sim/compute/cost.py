@@ -43,6 +43,12 @@ def load_seconds(config, spec, compute_s, tokens):
 
 
 @inner
+def prompt_seconds(config, spec, prompt_tokens, cached, gpu_cached):
+    """Time of a batch of one prompt of which `cached` tokens are there, `gpu_cached` of them on the GPU."""
+    return load_seconds(config, spec, prefill_seconds(spec, prompt_tokens - cached, cached), cached - gpu_cached)
+
+
+@inner
 def step_seconds(spec, requests, kv_tokens):
     """Time of a decode step: d + e B + f C."""
     return spec.decode_d_s + spec.decode_e_s * requests + spec.decode_f_s * kv_tokens

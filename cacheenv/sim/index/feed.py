@@ -1,4 +1,4 @@
-"""Making room in a holder's cache and filling it; the index is fed with both.
+"""Making room in a holder's cache and filling it; the index, and the prices of what waits, are fed with both.
 
 With `host_write: write_back` what leaves a GPU is copied to host memory, with what stands before it where that is not
 there: each tier holds whole prefixes.
@@ -11,6 +11,7 @@ import numpy as np
 from cacheenv.sim.cache.eviction import evict_run, wanted_pages
 from cacheenv.sim.cache.radix import forest_of, insert_below, lock, match_below, obtainable_pages, unlock
 from cacheenv.sim.core.jit import inner, once
+from cacheenv.sim.index.backlog import price_evicted, price_stored
 from cacheenv.sim.index.central import publish
 from cacheenv.sim.state.codes import REMOVED, STORED
 from cacheenv.sim.state.ids import host_tree_of
@@ -42,6 +43,7 @@ def _drop(w, tree_index, wanted):
         if taken == 0:  # the rest of a batch is locked
             return
         publish(w, row.holder, row.run_start, taken, REMOVED)
+        price_evicted(w, row.holder, row.run_start, taken)
         wanted -= taken
 
 
@@ -55,6 +57,7 @@ def _move_to_host(w, tree_index, wanted):
         if taken == 0:
             return
         publish(w, row.holder, row.run_start, taken, REMOVED)
+        price_evicted(w, row.holder, row.run_start, taken)
         _keep(w, tree_index, host, taken)
         wanted -= taken
 
@@ -94,6 +97,7 @@ def add_below(w, tree_index, index, start, count):
     """The same for pages that follow the path to node `index`."""
     present, leaf = insert_below(forest_of(w), tree_index, index, start, count)
     publish(w, w.tree[tree_index].holder, start + present, count - present, STORED)
+    price_stored(w, w.tree[tree_index].holder, start + present, count - present)
     return present, leaf
 
 

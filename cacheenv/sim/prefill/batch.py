@@ -18,7 +18,7 @@ from cacheenv.sim.prefill.second_check import ask_later
 from cacheenv.sim.prefill.transfers import write_through
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import complete, end_prefill, skip_decode, start_prefill
-from cacheenv.sim.state.codes import EVENT_PREFILL_END, NONE
+from cacheenv.sim.state.codes import BACKLOG_NOW, EVENT_PREFILL_END, NONE
 from cacheenv.sim.state.ids import prefill_instance, tree_of
 
 
@@ -121,7 +121,9 @@ def _admit_waiting(w, p, total, attention):
         if tokens < new:
             cut = True
             row.chunked = index
-            row.chunk_left_s = request.predicted_s
+            row.chunk_left_s = request.price_s
+            if config.backlog == BACKLOG_NOW:  # what it found is known, and may not be what it was priced with
+                row.chunk_left_s = prefill_seconds(w.instance[prefill_instance(w, p)], new, cached)
         index = following
     return total, attention
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from cacheenv.sim.cache.pages import full_pages, reusable_pages
 from cacheenv.sim.cache.radix import forest_of, match, often_used
-from cacheenv.sim.compute.cost import load_seconds, prefill_seconds
+from cacheenv.sim.compute.cost import load_seconds, prompt_seconds
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.feed import add_what_fits
 from cacheenv.sim.state.ids import host_tree_of, prefill_instance, tree_of
@@ -54,9 +54,7 @@ def write_to_host(w, index, node):
 @inner
 def expected_seconds(w, p, prompt_tokens, cached, gpu_cached):
     """Time of a batch of one prompt of which `cached` tokens are there, `gpu_cached` of them on the GPU."""
-    spec = w.instance[prefill_instance(w, p)]
-    compute_s = prefill_seconds(spec, prompt_tokens - cached, cached)
-    return load_seconds(w.config[0], spec, compute_s, cached - gpu_cached)
+    return prompt_seconds(w.config[0], w.instance[prefill_instance(w, p)], prompt_tokens, cached, gpu_cached)
 
 
 @inner

@@ -16,6 +16,7 @@ import numpy as np
 from cacheenv.sim.cache.pages import full_pages, pages_of, reusable_pages
 from cacheenv.sim.cache.radix import forest_of, lock, match, obtainable_pages, reserve_private, unlock
 from cacheenv.sim.core.jit import inner, once
+from cacheenv.sim.index.backlog import end_computing
 from cacheenv.sim.index.feed import add_pages, make_room
 from cacheenv.sim.prefill.queue import list_queue
 from cacheenv.sim.state.codes import NONE
@@ -136,6 +137,7 @@ def cache_prompt(w, index):
     reserve_private(forest, tree, tail - request.private_pages)
     request.private_pages = tail
     _, node = add_pages(w, tree, w.workload[index].block_start, full)
+    end_computing(w, index)
     lock(forest, tree, node)
     unlock(forest, tree, np.int64(request.lock_node))
     request.lock_node = node

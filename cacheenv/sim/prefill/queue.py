@@ -6,6 +6,7 @@ Waiting requests have no pages of their own; which cached ones they hold is in `
 from __future__ import annotations
 
 from cacheenv.sim.core.jit import inner, once
+from cacheenv.sim.index.backlog import start_waiting, stop_waiting
 from cacheenv.sim.prefill.host import expected_seconds, gpu_hit_tokens
 from cacheenv.sim.requests import enter_prefill
 
@@ -18,7 +19,6 @@ def enqueue(w, index):
     row = w.prefill[p]
     cached = request.hit_predicted_tokens
     request.predicted_new_tokens = request.prompt_tokens - cached
-    request.predicted_s = expected_seconds(w, p, request.prompt_tokens, cached, gpu_hit_tokens(w, p, cached))
     request.queue_next = -1
     if row.tail >= 0:
         w.request[row.tail].queue_next = index
@@ -26,8 +26,7 @@ def enqueue(w, index):
         row.head = index
     row.tail = index
     row.queued += 1
-    row.queued_tokens += request.predicted_new_tokens
-    row.queue_s += request.predicted_s
+    start_waiting(w, index, expected_seconds(w, p, request.prompt_tokens, cached, gpu_hit_tokens(w, p, cached)))
     enter_prefill(w, index)
 
 
@@ -43,10 +42,7 @@ def dequeue(w, p, previous, index):
     if row.tail == index:
         row.tail = previous
     row.queued -= 1
-    row.queued_tokens -= request.predicted_new_tokens
-    row.queue_s -= request.predicted_s
-    if row.queued == 0:
-        row.queue_s = 0.0
+    stop_waiting(w, index, row.queued == 0)
 
 
 @inner

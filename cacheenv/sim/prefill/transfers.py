@@ -9,6 +9,7 @@ from __future__ import annotations
 from cacheenv.sim.cache.pages import full_pages, reusable_pages
 from cacheenv.sim.cache.radix import forest_of, lock, match, peek, reserve_private, unlock
 from cacheenv.sim.core.jit import once
+from cacheenv.sim.index.backlog import end_pull, expect_pull
 from cacheenv.sim.index.feed import add_pages, add_what_fits, make_room
 from cacheenv.sim.network.links import new_flow, set_latency, start_flow, start_flow_at
 from cacheenv.sim.prefill.pages import hold_pulled
@@ -71,6 +72,7 @@ def start_pull(w, index, holder):
     flow.path_pages = there
     flow.reserved_pages = pages
     request.pulling = 1
+    expect_pull(w, index, there)
     if w.config[0].schedule_s > 0.0:
         start_flow_at(w, index_of_flow, w.state[0].now_s + w.config[0].schedule_s)
     else:
@@ -88,6 +90,7 @@ def pull_arrived(w, flow_index):
     flow.reserved_pages = 0
     _, node = add_pages(w, tree, w.workload[index].block_start, flow.path_pages)
     hold_pulled(w, index, node)
+    end_pull(w, index, flow.path_pages - flow.tokens // w.config[0].page_tokens, flow.path_pages)
     unlock(forest, tree, flow.sink_node)
     unlock(forest, flow.source_tree, flow.source_node)
     count_pull(w, index, flow.tokens)

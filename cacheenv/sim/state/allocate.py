@@ -60,6 +60,9 @@ ARRAYS: dict[str, tuple[type[np.generic], int]] = {
     "first_sent": (np.int32, -1),
     "holder_mask": (np.int64, 0),
     "coming": (np.int64, 0),
+    "first_carrier": (np.int32, -1),
+    "carrier_next": (np.int32, 0),
+    "carrier_before": (np.int32, 0),
     "batch_heap": (np.int32, 0),
     "slot_gaps": (np.int32, 0),
     "step_gaps": (np.int32, 0),
@@ -73,6 +76,7 @@ POOLS = ("flow", "heap", "heap_position", "node", "child_table", "news")
 #: (see `sim/episode.py`), and work space that is written before it is read.
 KEPT = {
     *WORKLOAD_TABLES, "flow", "heap", "node", "news", "slot", "holder_mask", "coming", "batch_heap", "queue_order",
+    "carrier_next", "carrier_before",
     "policy_rng", "policy_params",
 }  # fmt: skip
 
@@ -95,6 +99,7 @@ class Sizes:
         gap_bins: Bins of a histogram of gaps.
         memory_enabled: Whether the router remembers what it sent.
         host_enabled: Whether the prefill instances have host memory.
+        prices_now: Whether waiting requests are priced anew.
         news: Places of the ring of news for the index.
         flows: Pool of flows.
         nodes: Pool of tree nodes.
@@ -115,6 +120,7 @@ class Sizes:
     gap_bins: int = 1
     memory_enabled: bool = False
     host_enabled: bool = False
+    prices_now: bool = False
     news: int = 1
     flows: int = 1
     nodes: int = 1
@@ -127,6 +133,7 @@ class Sizes:
         slots = self.num_decode * self.max_batch
         remembered = self.distinct_blocks if self.memory_enabled else 1
         hosts = self.num_prefill if self.host_enabled else 0
+        carried, entries = (self.distinct_blocks, self.block_entries) if self.prices_now else (1, 1)
         timers = instances + int(CLUSTER_TIMERS) + self.flows
         return {
             "config": (1,),
@@ -149,6 +156,9 @@ class Sizes:
             "remembered": (remembered, self.holder_words),
             "first_sent": (remembered,),
             "holder_mask": (self.holder_words,),
+            "first_carrier": (carried,),
+            "carrier_next": (entries,),
+            "carrier_before": (entries,),
             "lookup": (1,),
             "hit": (self.num_prefill + 1 + hosts,),
             "news": (self.news,),

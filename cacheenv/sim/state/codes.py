@@ -63,5 +63,8 @@ ORDER_REMAINING_PER_KV, ORDER_SHORTEST_KV = range(2)
 INDEX_LEARNS = ("stored", "assigned")
 LEARNS_STORED, LEARNS_ASSIGNED = range(2)
 
+BACKLOGS = ("now", "dispatch")
+BACKLOG_NOW, BACKLOG_DISPATCH = range(2)
+
 PREDICT_ORACLE, PREDICT_NOISY, PREDICT_NONE = range(3)
 REFRESH_TOKENS = 20  # output tokens after which the prediction of a request's length is renewed

@@ -83,6 +83,7 @@ CONFIG = columns(
     i8 sharing handover first_token      # codes of their kinds
     i8 peer_pulls store_enabled write_through memory_enabled allow_reject  # 0 or 1
     i8 index_learns                      # when the index counts a prompt as cached
+    i8 backlog                           # when a waiting request is priced
     i8 candidates candidate_order max_batch reserve_tokens preemption damping
     i8 prediction prediction_seed warmup_requests
     i8 all_candidates                    # 1: whoever runs is a candidate, by number
@@ -143,6 +144,8 @@ STATE = columns(
     f8 load_sum load_rise load_square load_cross load_rise_square  # x, its rise a second r, x^2, x r, r^2
     f8 load_time_s load_sum_area load_square_area load_sum_squared_area  # integrals up to it
     i8 load_parts                        # instances with a line
+    [index.backlog]
+    i8 lined_up                          # requests that have joined a prefill queue
     [decode.gaps]
     i8 low_bin top_bin                   # range of gap bins in use
     """
@@ -182,10 +185,15 @@ REQUEST = columns(
     f8 outside_s                         # waiting for room in the system
     i4 gate_next=-1                      # the request behind it outside
     [prefill.queue]
-    f8 predicted_s                       # prefill time that the router expected
     i8 predicted_new_tokens              # prompt less the hit that the router expected
     i4 queue_next=-1                     # the request behind it in the queue
     i4 queue_rank queue_cold             # what the discipline found out in its last round
+    [index.backlog]
+    f8 price_s                           # predicted prefill time, see index/backlog.py
+    i8 price_tokens                      # of its prompt, that are priced
+    i8 wait_number                       # requests that had joined a prefill queue when it did
+    i8 ready_pages host_pages            # leading pages that cost it nothing, and that are in host memory
+    i8 coming_pages pulled_pages         # leading pages that are there or that it brings: to the GPU, to host memory
     [prefill.batch]
     i8 computed_tokens piece_tokens      # of the prompt: so far, and in the running batch
     i4 batch_next=-1                     # the next one of the batch
@@ -221,9 +229,11 @@ PREFILL = columns(
     [requests]
     i8 inflight inflight_tokens inflight_new_tokens dispatched
     i8 unfinished                        # routed here and still in the system, wherever they are
-    [prefill.queue]
+    [index.backlog]
     f8 queue_s                           # predicted seconds of the queue
-    i8 queued queued_tokens
+    i8 queued_tokens                     # predicted new tokens of the queue
+    [prefill.queue]
+    i8 queued
     i8 head=-1 tail=-1
     [prefill.batch]
     f8 chunk_left_s                      # predicted seconds of the chunked prompt's rest

@@ -61,6 +61,12 @@ class World(NamedTuple):
     first_sent: np.ndarray
     #: int64 (W,): work space of a look-up; `index.hits`.
     holder_mask: np.ndarray
+    #: int32 (B or 1,): the first request of a page's list of carriers, -1 for none; `index.backlog`.
+    first_carrier: np.ndarray
+    #: int32 (entries or 1,): the next carrier of each prompt's page, in a circle; `index.backlog`.
+    carrier_next: np.ndarray
+    #: int32 (entries or 1,): the one before it; `index.backlog`.
+    carrier_before: np.ndarray
     #: LOOKUP (1,): what the index said of the prompt that is being decided.
     lookup: np.ndarray
     #: HIT (P + 1 + P,): the same for each holder.

@@ -95,14 +95,14 @@ PREFILL_VIEW = record(
     [
         ("role", "i8"),  # ROLE_PREFILL or ROLE_PRE_PREFILL
         ("queued_requests", "i8"),  # waiting for a batch
-        ("queued_tokens", "i8"),  # predicted new (uncached) tokens of the waiting requests
+        ("queued_tokens", "i8"),  # predicted new (uncached) tokens of the waiting requests, as they stand now
         ("running_requests", "i8"),  # in the running batch
         ("inflight_requests", "i8"),  # routed here, hand-over not ended
         ("inflight_tokens", "i8"),  # their prompt tokens
-        ("inflight_new_tokens", "i8"),  # predicted new tokens of requests whose prefill has not ended
+        ("inflight_new_tokens", "i8"),  # new tokens, as predicted at dispatch, of requests whose prefill has not ended
         ("dispatched_requests", "i8"),  # since the start
         ("unfinished_requests", "i8"),  # routed here and not finished: until their last token is out
-        ("queue_s", "f8"),  # predicted prefill seconds of the waiting requests
+        ("queue_s", "f8"),  # predicted prefill seconds of the waiting requests, as they stand now
         ("running_left_s", "f8"),  # until the running batch ends
         ("backlog_s", "f8"),  # queue_s + running_left_s + what is left of a chunked prompt
         ("hit_tokens", "i8"),  # predicted local prefix hit of this request (index)

@@ -58,6 +58,7 @@ class ReferenceCluster:
     max_batch_requests: int = 64
     schedule_s: float = 0.0
     kv_bytes_per_token: float = 1.0  # copies included
+    backlog: str = "now"  # now | dispatch: when waiting prompts are priced
     # decode instances
     num_decode: int = 1
     decode_d_s: float = 0.0

@@ -41,10 +41,12 @@ class LiveRequest:
         self.think_s = request.think_s
         self.came_s = 0.0  # to a full system
         # prefill
+        self.lined_up = 0  # place in the order in which requests joined the queues
         self.pulling = False
         self.predicted_s = 0.0  # prefill time that the router expected
         self.held: tuple[int, ...] = ()  # cached path that it holds while it waits
         self.held_on_host: tuple[int, ...] = ()
+        self.pulled_path: tuple[int, ...] = ()  # pages that are there, or on their way, while it pulls
         self.hit_pages = 0
         self.present_tokens = 0  # hit and computed
         self.private_pages = 0

@@ -187,6 +187,36 @@ class PrefillInstance:
         """The same with what it finds cached."""
         self.hold(live, live.blocks[: self.cache.match(live.blocks, live.matchable)])
 
+    def prices(self) -> list[tuple[LiveRequest, int, int]]:
+        """The waiting requests in the order in which they joined the queue, and what is predicted of each.
+
+        Tokens that are there, and how many of them on the GPU; with `backlog: now`, when those that wait longer, are
+        being computed, or pull have brought their pages. What is pulled to host memory counts for the puller.
+        """
+        queue = sorted(self.queue, key=lambda live: live.lined_up)
+        if self.cluster.backlog == "dispatch":
+            return [(live, live.record.hit_predicted_tokens, 0) for live in queue]
+        page = self.cluster.page_tokens
+        there = set(self.cache.pages)
+        for piece in self.batch:
+            there.update(piece.live.full_path)
+        if self.chunked is not None:
+            there.update(self.chunked.full_path)
+        if self.host is None:
+            for live in queue:
+                there.update(live.pulled_path)
+        prices = []
+        for live in queue:
+            ready = 0
+            while ready < live.matchable and live.blocks[ready] in there:
+                ready += 1
+            cached = ready
+            if self.host is not None:
+                cached = max(ready, self.host.peek(live.blocks, live.matchable), len(live.pulled_path))
+            prices.append((live, cached * page, ready * page))
+            there.update(live.full_path)
+        return prices
+
     def insert_prompt(self, live: LiveRequest) -> None:
         """Caches a computed prompt and holds it; what is left private is the partial last page."""
         self.cache.insert(live.full_path, live.hit_pages)

@@ -92,6 +92,7 @@ class ReferenceSimulator:
         self.unfinished = len(requests)
         self.ticks = 0
         self.move_decisions = 0
+        self.lined_up = 0
         # Events so close together that rounding decides which is first, and ends of steps that coincide with others.
         self.ties = 0
         self.events: list[tuple[float, int, int, int, tuple[int, bool] | None]] = []
@@ -189,6 +190,8 @@ class ReferenceSimulator:
                 self.index.apply(prefill, block, True)
         if cluster.memory_tokens > 0:
             self.memories[prefill].insert_what_fits(live.full_path)
+        self.lined_up += 1
+        live.lined_up = self.lined_up
         self.prefill[prefill].queue.append(live)
         if cluster.protect_queued and not live.pulling:
             self.prefill[prefill].hold_match(live)
@@ -208,8 +211,16 @@ class ReferenceSimulator:
     def expected_prefill_s(self, live: LiveRequest, prefill: int, cached: int) -> float:
         """Seconds of a batch of one prompt of which `cached` tokens are there; what no GPU holds is loaded."""
         on_gpu = self.index_hit_by_tier(live, prefill)[0] * self.cluster.page_tokens
+        return self.prompt_s(live, cached, on_gpu)
+
+    def prompt_s(self, live: LiveRequest, cached: int, on_gpu: int) -> float:
+        """The same with `on_gpu` of these tokens on the GPU."""
         compute_s = batch_seconds(self.cluster, [Piece(live, live.prompt_tokens - cached, cached)])
         return seconds_with_load(self.cluster, compute_s, cached - on_gpu if self.hosts else 0)
+
+    def price_s(self, live: LiveRequest, cached: int, on_gpu: int) -> float:
+        """Predicted seconds of a waiting request."""
+        return live.predicted_s if self.cluster.backlog == "dispatch" else self.prompt_s(live, cached, on_gpu)
 
     def memory_hit(self, live: LiveRequest, prefill: int) -> int:
         """Pages that the router remembers having sent to `prefill`."""

@@ -63,6 +63,7 @@ class Transfers:
             return
         there.lock(path)
         live.pulling = True
+        live.pulled_path = tuple(path)
 
         def end(now: float) -> None:
             here.insert(path, local_pages)
@@ -74,6 +75,7 @@ class Transfers:
             here.unlock(local_path)
             there.unlock(path)
             live.pulling = False
+            live.pulled_path = ()
             live.record.pulled_tokens = pulled * page_tokens
             sim.wake_prefill(prefill, now)
             if source < sim.cluster.num_prefill:

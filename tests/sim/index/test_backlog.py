@@ -120,3 +120,21 @@ def test_what_is_left_of_a_prompt_in_chunks_is_what_it_found():
     assert done.rows.hit_tokens.tolist() == [0, 0, 0]
     running_s = 0.05 + 0.1 - 0.06
     assert seen == pytest.approx([0.0, 0.1, running_s + 0.05])
+
+
+def test_an_answer_that_comes_back_makes_the_next_turn_cheaper():
+    # 2 of the answer's 3 tokens are cached from 25 ms on, while the next turn waits behind two prompts of 100. It has 5
+    # of its 10 tokens to compute, then 3, and all of them when the second prompt, at 108 ms, has taken what was there.
+    prompt, answer = list(range(5)), [-1, -2, -3]
+    rows = [
+        (0.0, prompt, answer),
+        (0.008, 100, 1),
+        (0.009, 100, 1),
+        (0.010, [*prompt, *answer, -4, -5], 1),
+        (0.05, 1, 1),
+        (0.11, 1, 1),
+    ]
+    one_by_one = {"prefill__cache_tokens": 120, "prefill__max_batch_requests": 1}
+    seen, done = prefill_seen(rows, column="queue_s", **one_by_one)
+    assert seen == pytest.approx([0.0, 0.0, 0.0, 0.1, 0.103, 0.011])
+    assert done.rows.hit_tokens[3] == 0

@@ -262,7 +262,7 @@ def _view(dtype_name: str) -> Callable[[], str]:
         source = inspect.getsource(view_types)
         body = source.split(f"\n{dtype_name} = record(\n", 1)[1].split("\n)\n", 1)[0]
         rows = []
-        for name, comment in re.findall(r'\("(\w+)", "\w+"\),(?:  # (.*))?', body):
+        for name, comment in re.findall(r'\(\s*"(\w+)",\s*"\w+",?\s*\),(?:  # (.*))?', body):
             rows.append([f"`{name}`", _view_unit(name), comment or VIEW_MEANINGS[name]])
         assert [row[0].strip("`") for row in rows] == list(getattr(view_types, dtype_name).names)
         return table(["column", "unit", "meaning"], rows)

@@ -3,7 +3,7 @@
 Source: Mooncake (arXiv 2407.00079 sections 3 and 7.2), the baseline of its Table 3: the prefill pool is checked at
 arrival; when the KV is about to join its decode instance, that instance checks the SLO between tokens once more, and a
 refusal wastes the prefill.
-Rule:
+Rule: each pool has its own question:
   * At arrival: refuse where predicted TTFT / TTFT SLO exceeds `threshold`.
   * After the prefill: refuse where the step time of the request's decode instance, with this request added, over the
     SLO between tokens exceeds `threshold`.

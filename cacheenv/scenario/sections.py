@@ -138,7 +138,7 @@ class NetworkConfig:
         None, "fixed time of a hand-over, s; null = as setup_s", low=0, optional=True
     )
     handover_load_gbytes_per_s: float | None = number(
-        None, "decode: from DRAM to the GPU after the wire, GB/s; null = KV arrives in the GPU", above=0, optional=True
+        None, "DRAM to GPU at decode, GB/s; null = KV arrives in the GPU", above=0, optional=True
     )
     peer_pulls: bool = flag(True, "prefill instances may pull prefixes from each other")
 

@@ -80,7 +80,8 @@ def _attainment_against(rows: Sequence[Mapping[str, Any]], policy: str, referenc
     if policy == reference or len(pairs) < 2:
         return "-"
     mean, half_width = (100.0 * value for value in paired_difference(*zip(*pairs, strict=True)))
-    return f"{mean:+.{max(decimals(mean), 1)}f} ± {half_width:.1f}"
+    digits = max(decimals(mean), 1)
+    return f"{mean:+.{digits}f} ± {half_width:.{digits}f}"
 
 
 def bench_title(scenario: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:

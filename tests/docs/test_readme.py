@@ -16,7 +16,8 @@ def cells(output):
     for line in output.split("\n"):
         name, *columns = re.split(r"\s{2,}", line.strip())
         if len(columns) >= 9 and re.match(r"[\d,.]+( ±|$)", columns[0]):
-            rows[name] = [float(cell.split(" ±")[0].replace(",", "")) for cell in columns]
+            means = [cell.split(" ±")[0].replace(",", "") for cell in columns]
+            rows[name] = [0.0 if mean == "-" else float(mean) for mean in means]
     return rows
 
 

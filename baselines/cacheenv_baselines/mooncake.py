@@ -19,7 +19,8 @@ Deviations: Algorithm 1 refuses requests, by default this one does not, because 
 (`mooncake+early_reject`); the sources of a pull include the cluster store where the scenario has one.
 Brings: an index that learns at the assignment, as the paper's Conductor changes its view of an instance's cache when
 it assigns a request to it. A prefix that is still in an instance's queue counts as a hit there; the wait for it is in
-T_queue. How such an entry ends is ours (`docs/simulator.md`).
+T_queue. How such an entry ends, and that `best` is of pages that are stored and could be sent, is ours
+(`docs/simulator.md`).
 Quirk kept: transfer is never compared with computing, so over a slow link the rule can be worse than not pulling.
 """
 

@@ -162,6 +162,7 @@ class Worlds:
             max_batch=cluster.decode.max_batch,
             holder_words=holder_words(self.spec),
             gap_bins=BINS,
+            learns_early=cluster.index.learns == "assigned",
             memory_enabled=cluster.index.memory_tokens > 0,
             host_enabled=has_host(self.spec),
             prices_now=cluster.prefill.backlog == "now",

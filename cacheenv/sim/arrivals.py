@@ -64,7 +64,7 @@ def _has_room(w):
     return bound == 0 or w.state[0].in_system < bound
 
 
-@once
+@inner
 def _skip_called(w):
     """Moves on to the next row with a fixed time: later turns of a closed loop have none."""
     state = w.state[0]

@@ -473,7 +473,9 @@ def test_g5_equal_loads_do_not_ping_pong(rescheduler):
 
 def test_m1_rework_is_no_hit():
     """Ten unique prompts of 100 tokens; decode memory so short that requests are preempted."""
-    scenario = tiny(decode__kv_tokens=400, prefill__max_batch_requests=1, prefill__cache_tokens=150)
+    scenario = tiny(
+        decode__kv_tokens=400, decode__damping="none", prefill__max_batch_requests=1, prefill__cache_tokens=150
+    )
     done = run(scenario, requests(unique(10, output=100)))
     summary = done.result.summary
     assert summary["preemptions"] >= 3 and summary["rework_tokens"] >= 300

@@ -13,6 +13,7 @@ from cacheenv.sim.state.codes import (
     DONE,
     FUTURE,
     HANDOVER,
+    LEARNS_ASSIGNED,
     MOVE_COPIED,
     MOVE_COPYING,
     MOVE_DELTA,
@@ -268,6 +269,8 @@ def check_index(world: World) -> None:
     assert len(places) == len(world.hit)
     for holder, tree_index in places.items():
         known = np.flatnonzero(world.holders[:, 0] >> holder & 1)
+        if world.config[0].index_learns == LEARNS_ASSIGNED:
+            assert known.tolist() == np.flatnonzero(world.stored_on[:, 0] >> holder & 1).tolist()
         assert known.tolist() == cached_blocks(world, tree_index)
     for tree_index in range(prefills + 1, prefills + 1 + (prefills if world.config[0].memory_enabled else 0)):
         known = np.flatnonzero(world.remembered[:, 0] >> (tree_index - prefills - 1) & 1)

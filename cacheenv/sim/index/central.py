@@ -6,14 +6,15 @@ arrive `index_delay_s` after the fact; with no delay it is exact.
 An index that learns at the assignment also counts a prompt as cached where it is sent, at once, before it is computed.
 The next news of a page, whatever they say, take the place of that belief, and they always come: whoever is sent to an
 instance is computed there, and then the pages are either stored or are there already. Who is refused, or fits nowhere,
-is not sent anywhere and is not believed.
+is not sent anywhere and is not believed. What the news alone say stands in `stored_on` then: a page that is believed
+cannot be pulled.
 """
 
 from __future__ import annotations
 
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import clear_timer, set_timer
-from cacheenv.sim.state.codes import EVENT_INDEX, STORED
+from cacheenv.sim.state.codes import EVENT_INDEX, LEARNS_ASSIGNED
 from cacheenv.sim.state.ids import TIMER_NEWS, cluster_timer
 
 BITS = 62  # holder bits in one int64 word
@@ -21,20 +22,29 @@ BITS = 62  # holder bits in one int64 word
 
 @inner
 def _apply(w, holder, start, count, stored):
+    """Takes in news."""
     word = holder // BITS
     bit = 1 << (int(holder) % BITS)
+    learns_early = w.config[0].index_learns == LEARNS_ASSIGNED
     for at in range(start, start + count):
         block = w.blocks[at]
         if stored:
             w.holders[block, word] |= bit
+            if learns_early:
+                w.stored_on[block, word] |= bit
         else:
             w.holders[block, word] &= ~bit
+            if learns_early:
+                w.stored_on[block, word] &= ~bit
 
 
 @once
 def expect_stored(w, holder, start, count):
     """A run of pages is believed to be on a holder from now on; news of them take the place of the belief."""
-    _apply(w, holder, start, count, STORED)
+    word = holder // BITS
+    bit = 1 << (int(holder) % BITS)
+    for at in range(start, start + count):
+        w.holders[w.blocks[at], word] |= bit
 
 
 @inner

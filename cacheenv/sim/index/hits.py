@@ -9,16 +9,29 @@ from cacheenv.sim.cache.pages import reusable_pages
 from cacheenv.sim.cache.radix import forest_of, peek
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.central import BITS
-from cacheenv.sim.state.codes import LEARNS_STORED
+from cacheenv.sim.state.codes import LEARNS_ASSIGNED, LEARNS_STORED
 from cacheenv.sim.state.ids import host_holder, store_holder, tree_of_holder
 
 
 @once
 def look_up(w, index):
-    """Asks the index for a request's prompt: pages on every holder, and the best source to pull from.
+    """Asks the index for a request's prompt: the best source to pull from, and pages on every holder.
 
-    The best holder has the longest hit; ties go to the store, then to the lowest instance.
+    The best holder has the longest hit; ties go to the store, then to the lowest instance. It has what is stored there:
+    what is only believed to be on a holder counts for requests that are sent there.
     """
+    if w.config[0].index_learns == LEARNS_ASSIGNED:
+        _find(w, index, w.stored_on)
+        _choose_source(w)
+        _find(w, index, w.holders)
+    else:
+        _find(w, index, w.holders)
+        _choose_source(w)
+
+
+@inner
+def _find(w, index, holders_of):
+    """Pages of a request's prompt on every holder, by a bit set of holders of each page."""
     config = w.config[0]
     start, count = w.workload[index].block_start, reusable_pages(w, index)
     holders = w.hit.shape[0]
@@ -32,7 +45,7 @@ def look_up(w, index):
         block = w.blocks[start + depth]
         left = 0
         for word in range(words):
-            kept = w.holder_mask[word] & w.holders[block, word]
+            kept = w.holder_mask[word] & holders_of[block, word]
             if kept != w.holder_mask[word]:
                 _record(w, word, w.holder_mask[word] & ~kept, depth)
                 w.holder_mask[word] = kept
@@ -44,7 +57,6 @@ def look_up(w, index):
         _record(w, word, w.holder_mask[word], depth)
     if config.host_enabled:
         _join_tiers(w)
-    _choose_source(w)
 
 
 @inner
@@ -68,7 +80,7 @@ def _join_tiers(w):
         w.hit[p].pages = max(w.hit[p].pages, w.hit[host_holder(w, p)].pages)
 
 
-@once
+@inner
 def _choose_source(w):
     config = w.config[0]
     best, holder = 0, -1

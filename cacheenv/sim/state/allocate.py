@@ -56,6 +56,7 @@ ARRAYS: dict[str, tuple[type[np.generic], int]] = {
     "heap_position": (np.int64, -1),
     "child_table": (np.int32, -1),
     "holders": (np.int64, 0),
+    "stored_on": (np.int64, 0),
     "remembered": (np.int64, 0),
     "first_sent": (np.int32, -1),
     "holder_mask": (np.int64, 0),
@@ -97,6 +98,7 @@ class Sizes:
         max_batch: Requests of a decode batch.
         holder_words: int64 words of a holder bit set.
         gap_bins: Bins of a histogram of gaps.
+        learns_early: Whether the index learns at the assignment.
         memory_enabled: Whether the router remembers what it sent.
         host_enabled: Whether the prefill instances have host memory.
         prices_now: Whether waiting requests are priced anew.
@@ -119,6 +121,7 @@ class Sizes:
     holder_words: int = 1
     gap_bins: int = 1
     memory_enabled: bool = False
+    learns_early: bool = False
     host_enabled: bool = False
     prices_now: bool = False
     news: int = 1
@@ -153,6 +156,7 @@ class Sizes:
             "node": (self.nodes,),
             "child_table": (child_table_size(self.nodes),),
             "holders": (self.distinct_blocks, self.holder_words),
+            "stored_on": (self.distinct_blocks if self.learns_early else 1, self.holder_words),
             "remembered": (remembered, self.holder_words),
             "first_sent": (remembered,),
             "holder_mask": (self.holder_words,),

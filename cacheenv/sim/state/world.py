@@ -54,6 +54,8 @@ class World(NamedTuple):
     child_table: np.ndarray
     #: int64 (B, W): bit set of the holders that the index lists for a page; `index.central`.
     holders: np.ndarray
+    #: int64 (B or 1, W): the same by news alone, where the index learns at the assignment; `index.central`.
+    stored_on: np.ndarray
     #: int64 (B or 1, W): bit set of the instances that the router remembers having sent a page to;
     #: `index.router_memory`.
     remembered: np.ndarray

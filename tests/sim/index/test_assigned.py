@@ -73,25 +73,32 @@ def test_news_under_way_take_the_place_of_a_belief_when_they_arrive():
     assert done.rows.hit_available_tokens.tolist() == [0, 0, 0, 9, 9, 9]
 
 
-def test_a_pull_from_a_believed_source_takes_what_is_there():
-    # The first 4 pages of A are on instance 0, the other 6 are being computed there: 4 of the 9 believed travel.
-    rows = [(0.0, range(4), 1), (1.0, A, 1), (1.001, A, 1)]
+def test_only_what_is_stored_is_pulled():
+    # The first 4 pages of A are on instance 0, the other 6 are being computed there: 4 of the 9 believed can travel.
     promised = []
     seen, done = hits_seen(
-        rows,
+        [(0.0, range(4), 1), (1.0, A, 1), (1.001, A, 1)],
         [(0, 0), (0, 0), (1, 0, True)],
         lambda view: promised.append(int(view.prefill[1].pull_tokens)),
         prefill__count=2,
         index__learns="assigned",
     )
     assert seen == [[0, 0], [4, 0], [9, 0]]
-    assert promised == [0, 4, 9]
-    assert done.rows.hit_predicted_tokens.tolist() == [0, 4, 9]
+    assert promised == [0, 4, 4]
+    assert done.rows.hit_predicted_tokens.tolist() == [0, 4, 4]
     assert done.rows.pulled_tokens.tolist() == [0, 0, 4]
     assert done.rows.hit_tokens.tolist() == [0, 4, 4]
-    # Nothing is there yet: nothing travels, and all is computed.
-    _, done = hits_seen(
-        [(0.0, A, 1), (0.001, A, 1)], [(0, 0), (1, 0, True)], prefill__count=2, index__learns="assigned"
+
+
+def test_nothing_is_pulled_to_where_more_is_believed():
+    # Instance 1 computes A, of which 4 pages are on instance 0: a third A finds 9 believed on 1 and no more to pull.
+    promised = []
+    seen, _ = hits_seen(
+        [(0.0, range(4), 1), (1.0, A, 1), (1.001, A, 1)],
+        [(0, 0), (1, 0), (1, 0)],
+        lambda view: promised.append(view.prefill["pull_tokens"].tolist()),
+        prefill__count=2,
+        index__learns="assigned",
     )
-    assert done.rows.hit_predicted_tokens.tolist() == [0, 9]
-    assert (done.rows.pulled_tokens[1], done.rows.hit_tokens[1]) == (0, 0)
+    assert seen == [[0, 0], [4, 0], [4, 9]]
+    assert promised == [[0, 0], [0, 4], [0, 0]]

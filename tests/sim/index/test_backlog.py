@@ -44,7 +44,7 @@ def test_a_forecasting_router_stays_with_the_siblings():
     done = run(tiny(prefill__count=2), requests(SIBLINGS), "mooncake_local")
     assert (done.rows.prefill_instance[1:10] == done.rows.prefill_instance[0]).all()
     # A router that knows of A900 only when it is stored takes the first sibling away already.
-    unaware = replace(make("mooncake_local"), requires={})
+    unaware = replace(make("mooncake_local"), brings={})
     done = run(tiny(prefill__count=2, prefill__backlog="dispatch"), requests(SIBLINGS), unaware)
     assert done.rows.prefill_instance[1] != done.rows.prefill_instance[0]
 
@@ -120,6 +120,27 @@ def test_what_is_left_of_a_prompt_in_chunks_is_what_it_found():
     assert done.rows.hit_tokens.tolist() == [0, 0, 0]
     running_s = 0.05 + 0.1 - 0.06
     assert seen == pytest.approx([0.0, 0.1, running_s + 0.05])
+
+
+def test_pages_in_host_memory_are_loaded_and_not_computed():
+    # A is written to the host, which holds 14 pages and loads a page in 0.5 ms. Two prompts of 10 and 15 and one that
+    # continues A by 2 line up. The first leaves 5 of A on the GPU: 5 are loaded in 2.5 ms, and 2 ms are computed. At
+    # 1.010 s the first is written to the host, which keeps 4 of A, and the second takes the whole GPU: 2 ms and 8 ms.
+    rows = [(0.0, A, 1), (1.0, 10, 1), (1.0, 15, 1), (1.0, A + tail(1, 2), 1), (1.001, 1, 1), (1.011, 1, 1)]
+    settings = {
+        "prefill__cache_tokens": 15,
+        "prefill__max_batch_requests": 1,
+        "prefill__host_cache_tokens": 14,
+        "prefill__host_gbytes_per_s": 2.0,
+        "prefill__load": "blocking",
+    }
+    seen, _ = prefill_seen(rows, column="queue_s", **settings)
+    assert seen == pytest.approx([0.0, 0.0, 0.010, 0.025, 0.015 + 0.0045, 0.010 + 0.001])
+    # With 10 ms for its schedule a request that comes at 1.015 s, while the prompt of 10 is computed, still waits at
+    # 1.022 s. The GPU has kept 5 of A, the host 4: no more is loaded, and 7 are computed.
+    rows = [(0.0, A, 1), (1.0, 10, 1), (1.015, A + tail(1, 2), 1), (1.016, 1, 1), (1.022, 1, 1)]
+    seen, _ = prefill_seen(rows, column="queue_s", prefill__schedule_s=0.01, **settings)
+    assert seen == pytest.approx([0.0, 0.0, 0.0, 0.0045, 0.007 + 0.001])
 
 
 def test_an_answer_that_comes_back_makes_the_next_turn_cheaper():

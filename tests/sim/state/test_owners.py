@@ -19,6 +19,7 @@ ARRAY_OWNERS = {
     "heap_position": "core.timers",
     "child_table": "cache.radix",
     "holders": "index.central",
+    "stored_on": "index.central",
     "remembered": "index.router_memory",
     "first_sent": "index.router_memory",
     "holder_mask": "index.hits",

@@ -174,23 +174,37 @@ class PageCache:
 
 
 class PrefixIndex:
-    """What the router believes: for every block, the instances that hold it."""
+    """What the router believes: for every block, the instances that hold it, and those that were sent it."""
 
     def __init__(self) -> None:
         """An index that knows nothing."""
         self.holders: dict[int, set[int]] = {}
+        self.sent: dict[int, set[int]] = {}  # and no event of it has come from there since
 
     def apply(self, instance: int, block: int, stored: bool) -> None:
         """Takes in one stored or removed event."""
+        self.sent.get(block, set()).discard(instance)
         holders = self.holders.setdefault(block, set())
         if stored:
             holders.add(instance)
         else:
             holders.discard(instance)
 
-    def hit_pages(self, blocks: Sequence[int], limit: int, instance: int) -> int:
-        """Leading pages of a prompt that `instance` is believed to hold, at most `limit`."""
+    def assign(self, instance: int, path: Sequence[int]) -> None:
+        """Takes in that a prompt is sent to an instance."""
+        for block in path:
+            self.sent.setdefault(block, set()).add(instance)
+
+    def stored_pages(self, blocks: Sequence[int], limit: int, instance: int) -> int:
+        """Leading pages of a prompt that are stored on `instance` by the events, at most `limit`."""
         count = 0
         while count < limit and instance in self.holders.get(blocks[count], ()):
+            count += 1
+        return count
+
+    def hit_pages(self, blocks: Sequence[int], limit: int, instance: int) -> int:
+        """The same with what is believed to come there."""
+        count = 0
+        while count < limit and any(instance in table.get(blocks[count], ()) for table in (self.holders, self.sent)):
             count += 1
         return count

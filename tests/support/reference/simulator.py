@@ -186,8 +186,7 @@ class ReferenceSimulator:
         self.transfers.schedule(live, prefill, now)
         record.hit_predicted_tokens = predicted * cluster.page_tokens
         if cluster.index_learns == "assigned":  # believed from now on, until news of the page say otherwise
-            for block in live.full_path:
-                self.index.apply(prefill, block, True)
+            self.index.assign(prefill, live.full_path)
         if cluster.memory_tokens > 0:
             self.memories[prefill].insert_what_fits(live.full_path)
         self.lined_up += 1
@@ -200,6 +199,13 @@ class ReferenceSimulator:
     def index_hit(self, live: LiveRequest, instance: int) -> int:
         """Pages that the router believes `instance` (or the store) could deliver."""
         return max(self.index_hit_by_tier(live, instance))
+
+    def pullable_pages(self, live: LiveRequest, instance: int) -> int:
+        """Pages that `instance` (or the store) could send, as the router knows."""
+        tiers = [instance]
+        if self.hosts and instance < self.cluster.num_prefill:
+            tiers.append(self.cluster.num_prefill + 1 + instance)
+        return max(self.index.stored_pages(live.blocks, live.matchable, tier) for tier in tiers)
 
     def index_hit_by_tier(self, live: LiveRequest, instance: int) -> tuple[int, int]:
         """The same on the GPUs, and in host memory."""

@@ -34,8 +34,8 @@ class Transfers:
             sources += [index for index in range(sim.cluster.num_prefill) if index != prefill]
         best, best_pages = -1, sim.index_hit(live, prefill)
         for source in sources:
-            if sim.index_hit(live, source) > best_pages:
-                best, best_pages = source, sim.index_hit(live, source)
+            if sim.pullable_pages(live, source) > best_pages:
+                best, best_pages = source, sim.pullable_pages(live, source)
         return best, best_pages
 
     def start_pull(self, live: LiveRequest, prefill: int, source: int, now: float) -> None:

@@ -146,7 +146,7 @@ def test_an_episode_in_which_everything_is_rejected() -> None:
         env = make(name, overrides=PRICES)
         log = play(env, lambda env: env.encode_action(reject=True), seed=0)
         summary = env.result().summary
-        assert summary["rejected"] + summary["too_large"] == 80 and summary["completed"] == 0
+        assert summary["rejected"] + summary["too_large"] + summary["abandoned"] == 80 and summary["completed"] == 0
         assert sum(log["reward"]) == -2.0 * summary["rejected"] and summary["slo_attainment"] == 0.0
 
 

@@ -159,7 +159,7 @@ def complete(w, index, tbt_p99_s, tbt_tail_s):
     gaps = request.output_tokens - 1
     request.tpot_s = 0.0
     if gaps > 0:
-        request.tpot_s = (request.finish_s - request.first_token_s) / gaps
+        request.tpot_s = max(request.finish_s - request.first_token_s, 0.0) / gaps  # rounding: the first gap may be 0
         decode_s = request.finish_s - request.decode_start_s
         state.decode_sum_s += decode_s
         state.decode_squares_s2 += decode_s * decode_s

@@ -182,6 +182,7 @@ class CompiledWatch(Watch):
         self, bundle: PolicyBundle, world: str, noise: frozenset[str], fill_running: bool, seed: int = 0
     ) -> None:
         super().__init__(bundle, world, noise, fill_running)
+        self.brings = bundle.brings()
         self.parts: list[Policy | None] = [getattr(bundle, kind) for kind in KINDS]
         self.addresses, self.present = bundle_addresses(bundle)
         self.params = policy_params(bundle)

@@ -27,6 +27,7 @@ DRIVES = {
         "requests_in_system": {"requests_in_system": 1},
         "allow_reject": {"reject_allowed": 1},
         "slo_ttft_s": {"ttft_over_slo": -1},
+        "schedule_s": {"ttft_over_slo": 1},
         "slo_tpot_s": {"step_over_slo": -1, "step_after_over_slo": -1},
         "slo_tbt_tail_s": {},  # the larger of the two objectives of the gap does not bind
     },
@@ -42,6 +43,7 @@ DRIVES = {
     },
     "prefill": {
         "backlog_s": {"backlog_s": 1, "ttft_over_slo": 1},
+        "delivery_s": {"ttft_over_slo": 1},
         "running_left_s": {"running_left_s": 1},
         "queued_requests": {"queued_requests": 1},
         "queued_tokens": {"queued_tokens": 1},

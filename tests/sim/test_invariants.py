@@ -53,7 +53,8 @@ def check_records(case: Case, run: EngineRun) -> None:
     assert np.all(rows["hit_available_tokens"] < rows["prompt_tokens"])
     assert np.all(rows["outcome"] > 0)
     prefill, decode = totals[totals["kind"] == 0], totals[totals["kind"] == 1]
-    assert prefill["tokens"].sum() == (served["prompt_tokens"] - served["hit_tokens"]).sum()
+    computed = rows[np.isin(rows["outcome"], (1, 4))]  # those that were refused after their prefill too
+    assert prefill["tokens"].sum() == (computed["prompt_tokens"] - computed["hit_tokens"]).sum()
     assert decode["tokens"].sum() == (served["output_tokens"] - 1).sum()
     assert np.isclose(totals["bytes_out"].sum(), totals["bytes_in"].sum(), rtol=1e-12)
     handed = served[served["output_tokens"] > 1]
@@ -83,7 +84,7 @@ def test_invariants_of_larger_cases(number: int) -> None:
 
 def tiny_pools(sizes: Sizes) -> Sizes:
     """As few flows, nodes and index events as there can be."""
-    trees = 1 + sizes.num_prefill * (2 if sizes.memory_enabled else 1)
+    trees = 1 + sizes.num_prefill * (1 + bool(sizes.memory_enabled) + bool(sizes.host_enabled))
     return dataclasses.replace(sizes, flows=1, nodes=trees, news=min(sizes.news, 2))
 
 
@@ -151,7 +152,10 @@ def test_a_world_is_like_new_after_a_reset() -> None:
     # The same tables serve one episode after the other.
     case = random_case(5)
     fresh = run_engine(case).result
-    worlds = Worlds(scenario_of(case.cluster), ticks=case.moves is not None, spec=spec_of(case.cluster))
+    bundle = as_bundle(EngineActor(case))
+    worlds = Worlds(
+        scenario_of(case.cluster), bundle=bundle, ticks=case.moves is not None, spec=spec_of(case.cluster)
+    )
     for _ in range(2):
         worlds.reset(0, case.seed, workload_of(case))
         drive(worlds, 0, as_bundle(EngineActor(case)))

@@ -31,12 +31,15 @@ def rows_of(name: str) -> dict[str, dict[str, str]]:
     )),
 ])  # fmt: skip
 def test_row_is_that_of_the_results(label: str, file: str, policy: str) -> None:
-    goodput, met, ttft, rejected = rows_of_page()[label]
+    goodput, met, ttft, rejected, *ahead = rows_of_page()[label]
     found = rows_of(file)[policy]
     assert goodput == f"{float(found['goodput_rps']):.2f} ± {float(found['goodput_rps_std']):.2f}"
     assert float(met) == pytest.approx(100 * float(found["slo_attainment"]), abs=0.051)
     assert float(ttft) == pytest.approx(float(found["ttft_mean_s"]), abs=0.051)
     assert float(rejected) == pytest.approx(float(found["rejected"]), abs=0.51)
+    if policy != "agent":
+        for cell, row in zip(ahead, (found, rows_of("maskable_ppo")[policy]), strict=True):
+            assert cell == f"{float(row['agent_ahead_rps']):+.2f} ± {float(row['half_width_rps']):.2f}"
 
 
 @pytest.mark.parametrize("file", ["ppo", "maskable_ppo"])

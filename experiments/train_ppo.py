@@ -5,7 +5,7 @@
 Trains by the configuration (or goes on with an interrupted training in `--run`), then plays every checkpoint and the
 baselines on seeds 0-29; training draws its episode seeds from 62-bit numbers, so these are others. Writes
 `NAME_curve.csv/png` (goodput against decisions trained on) and `NAME_table.csv/png`, NAME being the configuration's.
-The overload: 7 requests/s, of which 8 prefill instances under a router that ignores caches serve about 4.5 to 4.8.
+The overload: 7 requests/s, of which 8 prefill instances under a router that ignores caches serve about 4 to 4.7.
 The simple routers can neither pull prefixes nor reject, the agent can do both; `OTHERS` shows what that is worth.
 """
 

@@ -153,9 +153,7 @@ def test_a_world_is_like_new_after_a_reset() -> None:
     case = random_case(5)
     fresh = run_engine(case).result
     bundle = as_bundle(EngineActor(case))
-    worlds = Worlds(
-        scenario_of(case.cluster), bundle=bundle, ticks=case.moves is not None, spec=spec_of(case.cluster)
-    )
+    worlds = Worlds(scenario_of(case.cluster), bundle=bundle, ticks=case.moves is not None, spec=spec_of(case.cluster))
     for _ in range(2):
         worlds.reset(0, case.seed, workload_of(case))
         drive(worlds, 0, as_bundle(EngineActor(case)))

@@ -113,7 +113,7 @@ def warm_up(tasks: Sequence[Task]) -> None:
     """Compiles (or loads) all that the tasks need, once, before processes start; says so when it takes long."""
 
     def announce() -> None:
-        print("cacheenv: compiling the simulator, once for this installation (about a minute) ...", file=sys.stderr)
+        print("cacheenv: compiling the simulator, once for an installation (one to three minutes) ...", file=sys.stderr)
 
     timer = threading.Timer(ANNOUNCE_AFTER_S, announce)
     timer.daemon = True

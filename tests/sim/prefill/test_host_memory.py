@@ -110,6 +110,15 @@ def test_write_back_takes_the_path_along():
     check_end(done.worlds)
 
 
+def test_t5_what_is_being_loaded_stays_in_host_memory():
+    """Loading 59 of a pushes 60 of b's 100 out of the GPU; host memory has room for 41 of b's beside those 59."""
+    settings = {**HOST, "prefill__host_cache_tokens": 100, "prefill__host_write": "write_back"}
+    done = run(tiny(**settings), requests([*PUSHED_OUT, (3.0, B, 1)]))
+    assert done.rows.hit_host_tokens.tolist() == [0, 0, 59, 1]
+    assert done.rows.hit_gpu_tokens.tolist() == [0, 0, 0, 40]
+    check_end(done.worlds)
+
+
 def test_host_memory_is_lru_and_bounded():
     """Of b's 100 tokens 70 fit, and push a out; a's 60 then push b's end out."""
     sizes = []

@@ -40,8 +40,8 @@ as it stands does not show it.
 
 from __future__ import annotations
 
-from cacheenv.policy import ROLE_PRE_PREFILL, ROLE_PREFILL, jit, least, policy, random_below, route
-from cacheenv_baselines.rules import ANY_ROLE, cache_aware, has_role, power_of_two_decode
+from cacheenv.policy import ROLE_PRE_PREFILL, ROLE_PREFILL, jit, policy, random_below, route
+from cacheenv_baselines.rules import ANY_ROLE, cache_aware, has_role, least_backlog_prefill, power_of_two_decode
 
 
 @jit
@@ -61,19 +61,6 @@ def first_of_role(view, role):
         if has_role(view, i, role):
             return i
     return -1
-
-
-@jit
-def least_backlog_of_role(view, rng, role):
-    """Prefill instance of a role with the smallest backlog in seconds, ties at random; -1 if there is none."""
-    best, count, best_s = -1, 0, 0.0
-    for i in range(view.cluster[0].num_prefill):
-        if has_role(view, i, role):
-            backlog_s = view.prefill[i].backlog_s
-            take, count = least(rng, best, count, backlog_s, best_s)
-            if take:
-                best, best_s = i, backlog_s
-    return best
 
 
 @jit
@@ -137,4 +124,4 @@ def cpd(view, rng, params):
 @policy(params=PARAMETERS, requires=ENGINE, brings=MEMORY)
 def cpd_balanced(view, rng, params):
     """Together CPD with cold prompts on the pre-prefill instance with the least backlog."""
-    return route_by_context(view, rng, params, least_backlog_of_role(view, rng, ROLE_PRE_PREFILL))
+    return route_by_context(view, rng, params, least_backlog_prefill(view, rng, ROLE_PRE_PREFILL))

@@ -16,7 +16,7 @@ which makes the two pools' loads swing against each other; `predictive_reject` i
 from __future__ import annotations
 
 from cacheenv.policy import DECISION_ADMIT, policy, proposed_route
-from cacheenv_baselines.rules import present_requests, present_tokens, step_forecast_s, tbt_slo_s, ttft_forecast_s
+from cacheenv_baselines.rules import present_step_s, tbt_slo_s, ttft_forecast_s
 
 
 @policy(kind="admission", params={"threshold": 1.0})
@@ -31,9 +31,6 @@ def early_reject(view, rng, params):
     prefill_load = ttft_forecast_s(view, prefill, pull) / view.cluster[0].slo_ttft_s
     step_s = 0.0
     for d in range(view.cluster[0].num_decode):
-        requests, tokens = present_requests(view, d), present_tokens(view, d)
-        if d == decode:
-            requests, tokens = requests + 1, tokens + view.request[0].prompt_tokens + 1
-        step_s += step_forecast_s(view, d, requests, tokens)
+        step_s += present_step_s(view, d, d == decode)
     decode_load = step_s / view.cluster[0].num_decode / tbt_slo_s(view)
     return 1 if max(prefill_load, decode_load) <= threshold else 0

@@ -18,7 +18,7 @@ hand-over. The SLO between tokens is the tail SLO, else TPOT; one that is not se
 from __future__ import annotations
 
 from cacheenv.policy import DECISION_ADMIT, policy, proposed_route
-from cacheenv_baselines.rules import present_requests, present_tokens, step_forecast_s, tbt_slo_s, ttft_forecast_s
+from cacheenv_baselines.rules import present_step_s, tbt_slo_s, ttft_forecast_s
 
 
 @policy(kind="admission", params={"threshold": 1.0}, requires={"admission.after_prefill": True})
@@ -29,8 +29,7 @@ def late_reject(view, rng, params):
     if prefill < 0:
         return 0
     if view.cluster[0].decision == DECISION_ADMIT:
-        tokens = present_tokens(view, decode) + view.request[0].prompt_tokens + 1
-        load = step_forecast_s(view, decode, present_requests(view, decode) + 1, tokens) / tbt_slo_s(view)
+        load = present_step_s(view, decode, True) / tbt_slo_s(view)
     else:
         load = ttft_forecast_s(view, prefill, pull) / view.cluster[0].slo_ttft_s
     return 1 if load <= threshold else 0

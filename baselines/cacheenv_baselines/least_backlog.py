@@ -9,24 +9,12 @@ of the running batch and of a chunked prompt), and the decode instance with the 
 
 from __future__ import annotations
 
-from cacheenv.policy import jit, least, policy, route
-from cacheenv_baselines.rules import fewest_tokens_decode
-
-
-@jit
-def least_backlog_prefill(view, rng):
-    """Prefill instance with the smallest backlog in seconds, ties at random."""
-    best, count, best_load = -1, 0, 0.0
-    for i in range(view.cluster[0].num_prefill):
-        load = view.prefill[i].backlog_s
-        take, count = least(rng, best, count, load, best_load)
-        if take:
-            best, best_load = i, load
-    return best
+from cacheenv.policy import policy, route
+from cacheenv_baselines.rules import ANY_ROLE, fewest_tokens_decode, least_backlog_prefill
 
 
 @policy
 def least_backlog(view, rng, params):
     """Least prefill backlog in seconds; fewest resident and promised decode tokens."""
-    prefill = least_backlog_prefill(view, rng)
+    prefill = least_backlog_prefill(view, rng, ANY_ROLE)
     return route(view, prefill, fewest_tokens_decode(view, rng), 0)

@@ -15,5 +15,5 @@ from cacheenv_baselines.rules import ANY_ROLE, fewest_requests_decode, fewest_re
 @policy
 def least_requests(view, rng, params):
     """Fewest requests in flight, in either pool."""
-    prefill = fewest_requests_prefill(view, rng, ANY_ROLE)
+    prefill = fewest_requests_prefill(view, rng, ANY_ROLE, False)
     return route(view, prefill, fewest_requests_decode(view, rng), 0)

@@ -33,12 +33,15 @@ def has_role(view, prefill, role):
 
 
 @jit
-def fewest_requests_prefill(view, rng, role):
-    """Prefill instance of this role with the fewest requests in flight, ties at random; -1 if there is none."""
+def fewest_requests_prefill(view, rng, role, unfinished):
+    """Prefill instance of this role with the fewest requests, ties at random; -1 if there is none.
+
+    `unfinished`: those whose answer has not ended, else those whose hand-over has not.
+    """
     best, count, best_load = -1, 0, 0
     for i in range(view.cluster[0].num_prefill):
         if has_role(view, i, role):
-            load = view.prefill[i].inflight_requests
+            load = view.prefill[i].unfinished_requests if unfinished else view.prefill[i].inflight_requests
             take, count = least(rng, best, count, load, best_load)
             if take:
                 best, best_load = i, load
@@ -46,12 +49,12 @@ def fewest_requests_prefill(view, rng, role):
 
 
 @jit
-def fewest_unfinished_prefill(view, rng, role):
-    """Prefill instance of this role with the fewest unfinished requests, ties at random; -1 if there is none."""
-    best, count, best_load = -1, 0, 0
+def least_backlog_prefill(view, rng, role):
+    """Prefill instance of this role with the smallest backlog in seconds, ties at random; -1 if there is none."""
+    best, count, best_load = -1, 0, 0.0
     for i in range(view.cluster[0].num_prefill):
         if has_role(view, i, role):
-            load = view.prefill[i].unfinished_requests
+            load = view.prefill[i].backlog_s
             take, count = least(rng, best, count, load, best_load)
             if take:
                 best, best_load = i, load
@@ -110,14 +113,14 @@ def cache_aware(view, rng, role, cache_threshold, balance_abs, balance_rel):
             if view.prefill[i].memory_hit_tokens > match:
                 match, owner = view.prefill[i].memory_hit_tokens, i
     if highest - lowest > balance_abs and highest > lowest * balance_rel:
-        return fewest_unfinished_prefill(view, rng, role)
+        return fewest_requests_prefill(view, rng, role, True)
     if owner >= 0 and match > cache_threshold * view.request[0].prompt_tokens:
         remembered = view.request[0].memory_instance
         if remembered >= 0 and has_role(view, remembered, role):
             if view.prefill[remembered].memory_hit_tokens == match:
                 return remembered
         return owner
-    return fewest_unfinished_prefill(view, rng, role)
+    return fewest_requests_prefill(view, rng, role, True)
 
 
 @jit
@@ -141,17 +144,17 @@ def step_forecast_s(view, decode, requests, tokens):
 
 
 @jit
-def present_requests(view, decode):
-    """Requests whose KV is at a decode instance: in the batch, waiting for it, or thrown out of it."""
-    row = view.decode[decode]
-    return row.running_requests + row.waiting_requests + row.preempted_requests
+def present_step_s(view, decode, joins):
+    """Step time of a decode instance with all whose KV is there: in its batch, waiting for it, or thrown out of it.
 
-
-@jit
-def present_tokens(view, decode):
-    """Their KV tokens."""
+    `joins`: with the request that is decided, too.
+    """
     row = view.decode[decode]
-    return row.kv_tokens + row.waiting_tokens + row.preempted_tokens
+    requests = row.running_requests + row.waiting_requests + row.preempted_requests
+    tokens = row.kv_tokens + row.waiting_tokens + row.preempted_tokens
+    if joins:
+        requests, tokens = requests + 1, tokens + view.request[0].prompt_tokens + 1
+    return step_forecast_s(view, decode, requests, tokens)
 
 
 @jit

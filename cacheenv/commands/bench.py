@@ -22,7 +22,7 @@ from cacheenv.files.progress import Progress
 from cacheenv.files.versions import versions
 from cacheenv.files.yaml_text import dump_yaml
 from cacheenv.run.metrics import METRICS
-from cacheenv.scenario import TRACE_KIND
+from cacheenv.scenario import TRACE_KIND, Scenario
 
 help = "compare schedulers: policies x scenarios x seeds -> table, CSV, JSON, plots"
 #: A generator draws other requests for each seed, and three of them mislead by ten points; a trace is what it is.
@@ -42,9 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         scenarios = [scenario.at_rate(arguments.rate) for scenario in scenarios]
         say_what_rates_do(scenarios)
     if arguments.seeds is None:
-        drawn = [scenario.workload for scenario in scenarios]
-        generated = any(options.kind != TRACE_KIND or options.window_requests is not None for options in drawn)
-        arguments.seeds = GENERATOR_SEEDS if generated else TRACE_SEEDS
+        arguments.seeds = GENERATOR_SEEDS if any(map(_seeds_matter, scenarios)) else TRACE_SEEDS
     policies = chosen_policies(arguments.policies, scenarios)
     entries = plan(scenarios, policies, arguments.common_cluster)
     files = ["results.csv", "results.json", "config.yaml", *(plot_name(scenario.name) for scenario in scenarios)]
@@ -65,6 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _show(entries, rows, results)
     return 0
+
+
+def _seeds_matter(scenario: Scenario) -> bool:
+    """Whether each seed has requests of its own: not where a trace is played as it is."""
+    return scenario.workload.kind != TRACE_KIND or scenario.workload.window_requests is not None
 
 
 def _compute(missing: Sequence[Any], results: Results, arguments: argparse.Namespace, total: int) -> bool:
@@ -122,7 +125,7 @@ def _show(entries: Sequence[Entry], rows: Sequence[dict[str, Any]], results: Res
         notes = {entry.policy: entry.changes for entry in entries if entry.base.name == name}
         scenario = next(entry.base for entry in entries if entry.base.name == name)
         print(bench_title(scenario.to_dict(), own))
-        reference = scenario.router if scenario.workload.kind != TRACE_KIND else None
+        reference = scenario.router if _seeds_matter(scenario) else None
         print(bench_table(own, notes, reference))
         print()
     if results.folder is not None:

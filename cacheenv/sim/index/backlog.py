@@ -266,9 +266,15 @@ def end_pull(w, index, first, end):
 
 
 @inner
+def _somebody_waits(w, start, count):
+    """Whether a run of pages may matter to a price: who waits for a later page of a path has its first one too."""
+    return w.config[0].backlog == BACKLOG_NOW and count > 0 and w.first_carrier[w.blocks[start]] >= 0
+
+
+@inner
 def price_stored(w, holder, start, count):
     """The pages `blocks[start : start + count]` of a path have entered a holder's cache."""
-    if w.config[0].backlog == BACKLOG_NOW and count > 0 and w.first_carrier[w.blocks[start]] >= 0:
+    if _somebody_waits(w, start, count):
         _price_stored(w, holder, start, count)
 
 
@@ -295,7 +301,7 @@ def _price_stored(w, holder, start, count):
 @inner
 def price_evicted(w, holder, start, count):
     """The pages `blocks[start : start + count]` of a path have left a holder's cache."""
-    if w.config[0].backlog == BACKLOG_NOW and count > 0 and w.first_carrier[w.blocks[start]] >= 0:
+    if _somebody_waits(w, start, count):
         _price_evicted(w, holder, start, count)
 
 

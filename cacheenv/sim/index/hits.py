@@ -9,7 +9,7 @@ from cacheenv.sim.cache.pages import reusable_pages
 from cacheenv.sim.cache.radix import forest_of, peek
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.central import BITS
-from cacheenv.sim.state.codes import LEARNS_ASSIGNED, LEARNS_STORED
+from cacheenv.sim.state.codes import LEARNS_ASSIGNED
 from cacheenv.sim.state.ids import host_holder, store_holder, tree_of_holder
 
 
@@ -27,6 +27,14 @@ def look_up(w, index):
     else:
         _find(w, index, w.holders)
         _choose_source(w)
+
+
+@inner
+def _longest_hit(w):
+    longest = 0
+    for holder in range(w.hit.shape[0]):
+        longest = max(longest, w.hit[holder].pages)
+    return longest
 
 
 @inner
@@ -94,16 +102,15 @@ def _choose_source(w):
     lookup = w.lookup[0]
     lookup.best_pages = best
     lookup.best_holder = holder
+    lookup.stored_pages = _longest_hit(w)
 
 
 @once
 def available_pages(w, index):
     """Longest prefix of the prompt looked up that is really cached anywhere at this moment."""
+    if w.config[0].index_delay_s <= 0.0:  # what the news say is exact
+        return w.lookup[0].stored_pages
     longest = 0
-    if w.config[0].index_delay_s <= 0.0 and w.config[0].index_learns == LEARNS_STORED:  # the index is exact
-        for holder in range(w.hit.shape[0]):
-            longest = max(longest, w.hit[holder].pages)
-        return longest
     start, count = w.workload[index].block_start, reusable_pages(w, index)
     forest = forest_of(w)
     for holder in range(w.hit.shape[0]):

@@ -60,6 +60,16 @@ def _settle(w, index, rate):
 
 
 @inner
+def _append(w, index, first, last):
+    """Puts a flow at the end of a list: (first, last) of the list."""
+    w.flow[index].next_shared = NONE
+    if last < 0:
+        return index, index
+    w.flow[last].next_shared = index
+    return first, index
+
+
+@inner
 def _list_out(w, nic, first, last):
     """Puts the flows out of a NIC on the list of competitors, unless they are there: (first, last) of the list."""
     row = w.nic[nic]
@@ -71,16 +81,10 @@ def _list_out(w, nic, first, last):
     row.open_out = row.flows_out
     index = row.first_out
     while index >= 0:
-        flow = w.flow[index]
-        if flow.shared != number:
-            flow.shared = number
-            flow.next_shared = NONE
-            if last >= 0:
-                w.flow[last].next_shared = index
-            else:
-                first = index
-            last = index
-        index = flow.next_out
+        if w.flow[index].shared != number:
+            w.flow[index].shared = number
+            first, last = _append(w, index, first, last)
+        index = w.flow[index].next_out
     return first, last
 
 
@@ -96,16 +100,10 @@ def _list_in(w, nic, first, last):
     row.open_in = row.flows_in
     index = row.first_in
     while index >= 0:
-        flow = w.flow[index]
-        if flow.shared != number:
-            flow.shared = number
-            flow.next_shared = NONE
-            if last >= 0:
-                w.flow[last].next_shared = index
-            else:
-                first = index
-            last = index
-        index = flow.next_in
+        if w.flow[index].shared != number:
+            w.flow[index].shared = number
+            first, last = _append(w, index, first, last)
+        index = w.flow[index].next_in
     return first, last
 
 
@@ -151,12 +149,7 @@ def _fill_ends(w, first):
                 sink.open_in -= 1
                 _settle(w, index, level)
             else:
-                flow.next_shared = NONE
-                if last >= 0:
-                    w.flow[last].next_shared = index
-                else:
-                    first = index
-                last = index
+                first, last = _append(w, index, first, last)
             index = following
 
 

@@ -359,6 +359,7 @@ LOOKUP = columns(
     """
     [index.hits]
     i8 best_pages best_holder=-1         # the longest hit that may be pulled, and where it is
+    i8 stored_pages                      # the longest one anywhere, by what the news say
     [index.router_memory]
     i8 memory_pages memory_instance=-1   # the longest remembered prefix, and who owns it
     """

@@ -83,13 +83,15 @@ def empty_event_loop() -> Callable[[], float]:
     from cacheenv.sim.core.jit import jit
     from cacheenv.sim.core.timers import set_timer
     from cacheenv.sim.state.allocate import Sizes, allocate
-    from cacheenv.sim.state.world import world_at
+    from cacheenv.sim.state.handle import make_handles, world_at
+    from cacheenv.sim.state.world import world_rows
 
     worlds, workload_of = allocate(Sizes(flows=64)), np.zeros(1, np.int64)
-    world = world_at(worlds, workload_of, 0)
+    world, handles = world_rows(worlds, workload_of, 0), make_handles(worlds, workload_of)
 
     @jit
-    def loop(w, events):  # type: ignore[no-untyped-def]
+    def loop(handles, events):  # type: ignore[no-untyped-def]
+        w = world_at(handles, 0)
         for timer in range(32):
             set_timer(w, timer, 1.0 + 0.37 * timer, 0, timer)
         for number in range(events):
@@ -101,7 +103,7 @@ def empty_event_loop() -> Callable[[], float]:
         world.state[0].heap_size = 0
         world.heap_position[:] = -1
         start = time.perf_counter()
-        loop(world, EMPTY_EVENTS)
+        loop(handles, EMPTY_EVENTS)
         return (time.perf_counter() - start) / EMPTY_EVENTS
 
     run()

@@ -36,10 +36,9 @@ from cacheenv.sim.actions import (
 )
 from cacheenv.sim.core.jit import HOT_OPTIONS, direct, jit_signature, once
 from cacheenv.sim.decisions import apply_move, apply_route
-from cacheenv.sim.policies.address import STACKED_VIEW_TYPE
-from cacheenv.sim.policies.drive import STACKED_WORLD_TYPE, advance_with_policies
+from cacheenv.sim.policies.drive import HANDLES_TYPE, advance_with_policies
 from cacheenv.sim.state.codes import STOP_DONE, STOP_GROW, STOP_HORIZON
-from cacheenv.sim.state.world import world_at
+from cacheenv.sim.state.handle import world_at
 from cacheenv.sim.view.columns import DECISION_MIGRATE, DECISION_ROUTE, record, view_at
 from cacheenv.sim.view.fill import fill_end_view
 
@@ -199,15 +198,15 @@ def _factored_mask(view, stop, mask, settings):
             mask[target] = True
 
 
-def _step_worlds(worlds, views, workload_of, first, last, buffers, rules):
+def _step_worlds(handles, first, last, buffers, rules):
     """Signature of :data:`step_worlds`."""
     settings = rules.settings[0]
     for n in range(first, last):
         step = buffers.steps[n]
         if step.phase == PHASE_DONE:
             continue
-        w = world_at(worlds, workload_of, n)
-        view = view_at(views, n)
+        w = world_at(handles, n)
+        view = view_at(handles, n)
         if step.phase == PHASE_ACT:
             _act(w, view, step, buffers.actions[n], settings)
             step.phase = PHASE_RUN
@@ -237,7 +236,7 @@ def _example_types() -> tuple[Any, Any]:
 
 
 _INT = numba.types.int64
-STEP_SIGNATURE = _INT(STACKED_WORLD_TYPE, STACKED_VIEW_TYPE, _INT[::1], _INT, _INT, *_example_types())
-#: `step_worlds(worlds, views, workload_of, first, last, buffers, rules)`: steps worlds `first` to `last` (exclusive).
+STEP_SIGNATURE = _INT(HANDLES_TYPE, _INT, _INT, *_example_types())
+#: `step_worlds(handles, first, last, buffers, rules)`: steps worlds `first` to `last` (exclusive).
 #: Unboxing a tuple takes no longer than unboxing its arrays one by one.
 step_worlds = direct(jit_signature(STEP_SIGNATURE, _step_worlds, HOT_OPTIONS), STEP_SIGNATURE)

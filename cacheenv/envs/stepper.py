@@ -123,7 +123,7 @@ class Stepper:
     def run(self, first: int, last: int, buffers: StepBuffers) -> None:
         """Steps worlds `first` to `last` (exclusive) that are not done with this step, growing pools as needed."""
         worlds = self.worlds
-        while self._step(worlds.tables, worlds.views, worlds.workload_of, first, last, buffers, self.rules):
+        while self._step(worlds.handles, first, last, buffers, self.rules):
             worlds.grow()
 
     def run_parts(self, threads: StepThreads, edges: Sequence[int], buffers: StepBuffers) -> tuple[bool, float]:
@@ -137,7 +137,7 @@ class Stepper:
 
         def part(number: int) -> tuple[bool, float]:
             ends = edges[number], edges[number + 1]
-            stuck = self._step(worlds.tables, worlds.views, worlds.workload_of, *ends, buffers, self.rules)
+            stuck = self._step(worlds.handles, *ends, buffers, self.rules)
             return bool(stuck), time.perf_counter()
 
         threads.start(part)
@@ -161,7 +161,7 @@ class Stepper:
         """The view of world `index`, the table of running requests included."""
         worlds = self.worlds
         if worlds.tables is not None:
-            list_running(worlds.tables, worlds.views, worlds.workload_of, index)
+            list_running(worlds.handles, index)
         return worlds.view(index)
 
     def summary(self, index: int) -> dict[str, Any]:

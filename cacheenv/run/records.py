@@ -26,7 +26,6 @@ _TIMES = (
     "arrival_s routed_s prefill_start_s prefill_end_s transfer_end_s decode_start_s finish_s "
     "ttft_s tpot_s tbt_p99_s tbt_tail_s e2e_s"
 ).split()
-_WAITS = ["outside_s"]
 #: The last state of a request in which a time is not known yet; the other times are known of completed requests.
 _LAST_STATE_BEFORE = {
     "routed_s": FUTURE,
@@ -41,38 +40,41 @@ _COUNTS = (
     "slo_met counted retries"
 ).split()
 
-RECORD_DTYPE = columns(f"i8 request session namespace\nf8 {' '.join(_TIMES + _WAITS)}\ni8 {' '.join(_COUNTS)}").dtype
+RECORD_DTYPE = columns(f"i8 request session namespace\nf8 {' '.join(_TIMES)} outside_s\ni8 {' '.join(_COUNTS)}").dtype
 INSTANCE_DTYPE = columns("i8 kind index tokens\nf8 busy_s bytes_out bytes_in nic_bytes_per_s").dtype
 
 
 def request_records(world: World, count: int) -> np.recarray:
     """One :data:`RECORD_DTYPE` row for each of the first `count` requests, in the order of the workload."""
     source, load = world.request[:count], world.workload[:count]
-    records = np.zeros(count, RECORD_DTYPE)
-    records["request"] = np.arange(count)
-    records["session"], records["namespace"] = load["session"], load["namespace"]
-    for name in (*_TIMES, *_WAITS, *_COUNTS):
-        records[name] = source[name]
-    for name in ("prompt_tokens", "output_tokens"):
-        records[name] = load[name]
     arrived = source["arrival_s"] >= 0.0
+    prefill_instance = np.where(arrived, source["prefill_instance"], -1)
+    routed = arrived & (prefill_instance >= 0)
+    outcome, state = source["outcome"].copy(), source["state"].copy()
+    decoded = routed & (load["output_tokens"] > 1) & (outcome != REJECTED_LATE)
+    completed = outcome == COMPLETED
     called = (load["turn"] > 0) & (world.config[0].closed == 1)
-    records["arrival_s"][~arrived] = np.where(called, np.nan, load["arrival_s"])[~arrived]
-    outside = source["outside_s"] < 0.0  # and still there
-    records["outside_s"][outside] += float(world.state[0].now_s)
-    records["counted"] = np.arange(count) >= int(world.config[0].warmup_requests)
-    for name in ("prefill_instance", "decode_instance"):
-        records[name][~arrived] = -1
-    routed = arrived & (records["prefill_instance"] >= 0)
-    decoded = routed & (records["output_tokens"] > 1) & (records["outcome"] != REJECTED_LATE)
-    completed = records["outcome"] == COMPLETED
+    outside_s = source["outside_s"].copy()
+    outside_s[outside_s < 0.0] += float(world.state[0].now_s)  # and still there
+    found = {
+        "request": np.arange(count),
+        **{name: load[name] for name in ("session", "namespace", "prompt_tokens", "output_tokens")},
+        "arrival_s": np.where(arrived, source["arrival_s"], np.where(called, np.nan, load["arrival_s"])),
+        "outside_s": outside_s,
+        "prefill_instance": prefill_instance,
+        "decode_instance": np.where(arrived, source["decode_instance"], -1),
+        "outcome": outcome,
+        "counted": np.arange(count) >= int(world.config[0].warmup_requests),
+    }
     for name in _TIMES[1:]:
+        reached = completed
         if name in _LAST_STATE_BEFORE:
             passed = decoded if name in ("transfer_end_s", "decode_start_s") else routed
-            reached = passed & (source["state"] > _LAST_STATE_BEFORE[name])
-        else:
-            reached = completed
-        records[name][~reached] = np.nan
+            reached = passed & (state > _LAST_STATE_BEFORE[name])
+        found[name] = np.where(reached, source[name], np.nan)
+    records = np.empty(count, RECORD_DTYPE)
+    for name in RECORD_DTYPE.names or ():
+        records[name] = found[name] if name in found else source[name]
     return records.view(np.recarray)
 
 

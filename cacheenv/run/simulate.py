@@ -159,7 +159,7 @@ def drive(worlds: Worlds, index: int, bundle: PolicyBundle) -> int:
     policies, parts = bundle_addresses(bundle)
     view = worlds.view(index)
     while True:
-        stop = int(run(worlds.tables, worlds.views, worlds.workload_of, index, policies, parts))
+        stop = int(run(worlds.handles, index, policies, parts))
         if stop == STOP_GROW:
             worlds.grow()
         elif stop in (DECISION_ROUTE, DECISION_ADMIT, DECISION_MIGRATE):
@@ -180,7 +180,7 @@ def _act(worlds: Worlds, index: int, view: View, actor: Any, stop: int) -> None:
     else:
         count = route_count(prefills, decodes) if stop == DECISION_ROUTE else move_count(decodes, candidates)
     mask = np.zeros(count, np.bool_)
-    fill_mask(worlds.views, index, stop, mask)
+    fill_mask(worlds.handles, index, stop, mask)
     answer = actor.act(view, mask)
     try:
         action = operator.index(answer)
@@ -188,7 +188,7 @@ def _act(worlds: Worlds, index: int, view: View, actor: Any, stop: int) -> None:
         raise InputError(f"{type(actor).__name__}.act(view, mask): expected a whole number, got {answer!r}") from None
     if not 0 <= action < len(mask):
         action = -1  # illegal however large it is
-    take(worlds.tables, worlds.views, worlds.workload_of, index, stop, action)
+    take(worlds.handles, index, stop, action)
 
 
 def decode_load(world: World) -> tuple[float, float]:

@@ -29,7 +29,7 @@ def sample(worlds: Worlds, index: int) -> np.ndarray:
     """:data:`TIMELINE_DTYPE` rows of the prefill and then the decode instances of a world as it stands."""
     from cacheenv.sim.policies.python_entry import look
 
-    look(worlds.tables, worlds.views, worlds.workload_of, index)
+    look(worlds.handles, index)
     view = worlds.view(index)
     rows = np.zeros(len(view.prefill) + len(view.decode), TIMELINE_DTYPE)
     rows["time_s"] = view.cluster[0].now_s

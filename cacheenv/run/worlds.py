@@ -19,9 +19,9 @@ from cacheenv.scenario.resolve import ClusterSpec, resolve
 from cacheenv.sim.decode.gaps import BINS
 from cacheenv.sim.episode import grow, start_episode
 from cacheenv.sim.state.allocate import POOLS, Sizes, allocate, lengthen, reset_tables
-from cacheenv.sim.state.world import WORKLOAD_TABLES, World, world_at
-from cacheenv.sim.view.columns import View, allocate_view, view_at
-from cacheenv.sim.view.fill import fill_constants
+from cacheenv.sim.state.handle import point_to_workload
+from cacheenv.sim.state.world import WORKLOAD_TABLES, World, world_rows
+from cacheenv.sim.view.columns import View, allocate_view, handles_of, view_rows
 from cacheenv.workload import Workload
 
 
@@ -55,7 +55,8 @@ class Worlds:
         admits = self.bundle.admission is not None or bool(getattr(self.bundle.actor, "admits", False))
         self._start = start_tables(scenario, self.spec, ticks=ticks, needs_running=needs_running, admits=admits)
         self.workloads = WorkloadRows(count)
-        self.tables: World | None = None
+        self._tables: World | None = None
+        self._handles: Any = None
         self.views: View = allocate_view(
             count,
             len(self.spec.prefill),
@@ -69,6 +70,23 @@ class Worlds:
         """Row of each world's requests in the workload tables: int64 (worlds,)."""
         return self.workloads.row_of
 
+    @property
+    def tables(self) -> World | None:
+        """The stacked tables; None before the first reset."""
+        return self._tables
+
+    @tables.setter
+    def tables(self, tables: World) -> None:
+        self._tables = tables
+        self._handles = None
+
+    @property
+    def handles(self) -> Any:
+        """What compiled code takes for the worlds and their views: the addresses of their tables as they are now."""
+        if self._handles is None:
+            self._handles = handles_of(self._require(), self.workload_of, self.views)
+        return self._handles
+
     # -- building ------------------------------------------------------------------------------------------------
 
     def reset(self, index: int, seed: int | np.random.SeedSequence, workload: Workload | None = None) -> None:
@@ -81,16 +99,15 @@ class Worlds:
         self._make_room(workload)
         if is_new:
             self._store_workload(row, workload)
+        point_to_workload(self.handles, self._require(), self.workload_of, index)
         world = self.world(index)
         reset_tables(world, self._start)
         fill_episode(world, self.scenario, workload, int(noise_seed.generate_state(1, np.uint32)[0]))
-        start_episode(world)
+        for table in self.view(index):
+            table.view(np.uint8)[:] = 0
+        start_episode(self.handles, index)
         world.policy_rng[:] = policy_streams(policy_seed)
         world.policy_params[:] = policy_params(self.bundle, world.policy_params.shape[1])
-        view = self.view(index)
-        for table in view:
-            table.view(np.uint8)[:] = 0
-        fill_constants(world, view)
 
     def _check_workload(self, workload: Any) -> None:
         if not isinstance(workload, Workload):
@@ -185,13 +202,11 @@ class Worlds:
 
     def world(self, index: int) -> World:
         """World `index` as views into the stacked tables."""
-        one: World = world_at(self._require(), self.workload_of, index)
-        return one
+        return world_rows(self._require(), self.workload_of, index)
 
     def view(self, index: int) -> View:
         """View of world `index`."""
-        one: View = view_at(self.views, index)
-        return one
+        return view_rows(self.views, index)
 
     def grow(self) -> None:
         """Doubles the pools of all worlds, keeping their state."""
@@ -228,9 +243,14 @@ class Worlds:
         twin.__dict__.update(self.__dict__)
         twin.workloads = self.workloads.copy()
         twin.views = View(*(table.copy() for table in self.views))
+        twin._handles = None
         if self.tables is not None:
             twin.tables = _copied(self.tables)
         return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out the addresses of the tables, which are others where it is unpickled."""
+        return {**self.__dict__, "_handles": None}
 
     def __copy__(self) -> Worlds:
         """A shallow copy would share the tables; it is as deep as a deep copy."""

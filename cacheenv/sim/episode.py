@@ -15,12 +15,17 @@ from cacheenv.sim.network.links import adopt_flows
 from cacheenv.sim.network.links import start_pool as start_flows
 from cacheenv.sim.requests import start_requests
 from cacheenv.sim.state.allocate import child_table_size, lengthen
-from cacheenv.sim.state.world import World, world_at
+from cacheenv.sim.state.handle import make_handles, world_at
+from cacheenv.sim.state.world import World
+from cacheenv.sim.view.columns import view_at
+from cacheenv.sim.view.fill import fill_constants
 
 
 @jit
-def start_episode(w):
+def start_episode(handles, index):
     """Every room takes up its work; the tables have their start values, settings and instances are filled in."""
+    w = world_at(handles, index)
+    fill_constants(w, view_at(handles, index))
     start_requests(w)
     start_flows(w)
     start_slots(w)
@@ -33,7 +38,8 @@ def start_episode(w):
 
 
 @jit
-def _adopt(w, old_flows, old_nodes, old_news):
+def _adopt(handles, index, old_flows, old_nodes, old_news):
+    w = world_at(handles, index)
     adopt_flows(w, old_flows)
     adopt_nodes(forest_of(w), old_nodes)
     unwrap_news(w, old_news)
@@ -49,6 +55,7 @@ def grow(worlds: World, workload_of: np.ndarray) -> World:
     grown = lengthen(worlds, lengths)
     table = np.full((worlds.node.shape[0], child_table_size(2 * nodes)), -1, worlds.child_table.dtype)
     grown = grown._replace(child_table=table)
+    handles = make_handles(grown, workload_of)
     for index in range(len(workload_of)):
-        _adopt(world_at(grown, workload_of, index), flows, nodes, news)
+        _adopt(handles, index, flows, nodes, news)
     return grown

@@ -12,7 +12,7 @@ is the kind of eviction's to say (`eviction/`).
 
 Invariant after every operation: free + evictable + locked + private = capacity, in pages.
 
-The functions take a :class:`Forest`, the few tables that the trees live in.
+The functions take whatever has the few tables that the trees live in: a world, or a :class:`Forest`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cacheenv.sim.core.jit import jit
+from cacheenv.sim.core.jit import inner, jit
 
 
 class Forest(NamedTuple):
@@ -34,10 +34,10 @@ class Forest(NamedTuple):
     child_table: np.ndarray
 
 
-@jit
+@inner
 def forest_of(w):
-    """The trees of a world: what they need of its tables, so that deep calls carry little."""
-    return Forest(w.state, w.blocks, w.tree, w.node, w.child_table)
+    """The trees of a world."""
+    return w
 
 
 @jit
@@ -246,6 +246,17 @@ def end_depth(forest, index):
 
 
 @jit
+def _common(blocks, left, right, most):
+    """How many pages from `left` and from `right` on are the same, of `most`; the first ones are."""
+    if left == right:
+        return most
+    step = 1
+    while step < most and blocks[left + step] == blocks[right + step]:
+        step += 1
+    return step
+
+
+@jit
 def peek(forest, tree_index, start, count):
     """Pages of `blocks[start : start + count]` that the tree holds; changes nothing."""
     blocks, node = forest.blocks, forest.node
@@ -256,9 +267,7 @@ def peek(forest, tree_index, start, count):
             return matched
         length = node[child].length
         first = node[child].start
-        step = 1
-        while step < length and matched + step < count and blocks[first + step] == blocks[start + matched + step]:
-            step += 1
+        step = _common(blocks, first, start + matched, min(length, count - matched))
         matched += step
         if step < length:
             return matched
@@ -276,9 +285,7 @@ def _walk(forest, tree_index, index, start, count):
             return matched, index
         length = node[child].length
         first = node[child].start
-        step = 1
-        while step < length and matched + step < count and blocks[first + step] == blocks[start + matched + step]:
-            step += 1
+        step = _common(blocks, first, start + matched, min(length, count - matched))
         matched += step
         if step < length:
             return matched, _split(forest, child, step)

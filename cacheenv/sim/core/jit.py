@@ -90,9 +90,9 @@ def inner(function: Callable[..., Any]) -> Any:
 def once(function: Callable[..., Any]) -> Any:
     """Like :func:`inner`, for functions that are called from one place: they become a part of their caller.
 
-    A call hands over the tables of the world one by one, which takes longer than most functions, and a function that is
-    compiled on its own is compiled again with each of its callers. Handlers of events stay functions of their own: one
-    function of everything takes very long to compile. `tests/sim/core/test_once.py` holds that there is one place.
+    A function that is compiled on its own is compiled again with each of its callers. Handlers of events stay functions
+    of their own: one function of everything takes very long to compile. `tests/sim/core/test_once.py` holds that there
+    is one place.
     """
     return _stamp_cache(numba.njit(**ONCE_OPTIONS)(function))
 

@@ -27,8 +27,9 @@ from cacheenv.sim.cache.pages import full_pages, reusable_pages
 from cacheenv.sim.cache.radix import forest_of, peek
 from cacheenv.sim.compute.cost import prompt_seconds
 from cacheenv.sim.core.jit import inner, once
+from cacheenv.sim.index.central import index_is_exact
 from cacheenv.sim.state.codes import BACKLOG_NOW, NONE
-from cacheenv.sim.state.ids import host_tree_of, tree_of
+from cacheenv.sim.state.ids import host_holder, host_tree_of, tree_of
 
 # -- prices ----------------------------------------------------------------------------------------------------------
 
@@ -187,6 +188,22 @@ def _pages_on_host(w, index):
 
 
 @once
+def _pages_there(w, index):
+    """Leading pages of the prompt of a request that lines up, on its instance's GPU and in its host memory.
+
+    A look-up has just said so, unless it is not exact or a pull has changed it.
+    """
+    request = w.request[index]
+    p = request.prefill_instance
+    if index_is_exact(w) and request.coming_pages == 0 and request.pulled_pages == 0:
+        if w.config[0].host_enabled:
+            return w.hit[p].gpu_pages, w.hit[host_holder(w, p)].pages
+        return w.hit[p].pages, 0
+    cached = peek(forest_of(w), tree_of(w, p), w.workload[index].block_start, full_pages(w, index))
+    return cached, _pages_on_host(w, index)
+
+
+@once
 def _line_up(w, index):
     """Prices a request behind those that are there, and enters it among the carriers of its pages."""
     request = w.request[index]
@@ -194,8 +211,7 @@ def _line_up(w, index):
     start, full, most = w.workload[index].block_start, full_pages(w, index), reusable_pages(w, index)
     w.state[0].lined_up += 1
     request.wait_number = w.state[0].lined_up
-    request.host_pages = _pages_on_host(w, index)
-    cached = peek(forest_of(w), tree_of(w, p), start, full)
+    cached, request.host_pages = _pages_there(w, index)
     ready = min(most, max(cached, np.int64(request.coming_pages)))
     for depth in range(full):
         block = w.blocks[start + depth]

@@ -21,6 +21,12 @@ BITS = 62  # holder bits in one int64 word
 
 
 @inner
+def index_is_exact(w):
+    """Whether the index says what is cached at this moment, and nothing else."""
+    return w.config[0].index_delay_s <= 0.0 and w.config[0].index_learns != LEARNS_ASSIGNED
+
+
+@inner
 def _apply(w, holder, start, count, stored):
     """Takes in news."""
     word = holder // BITS

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import set_timer
 from cacheenv.sim.state.codes import EVENT_FLOW, NONE, SHARING_EQUAL_SPLIT
@@ -183,7 +185,12 @@ def _split_ends(w, source, sink):
 @inner
 def _share(w, source, sink):
     """Rates after a change of the flows from `source` to `sink`."""
-    if w.config[0].sharing == SHARING_EQUAL_SPLIT:
+    out, into = w.nic[source].flows_out, w.nic[sink].flows_in
+    if out == 0 and into == 0:
+        return
+    if out == 1 and into == 1 and w.nic[source].first_out == w.nic[sink].first_in:  # alone, as most of the time
+        _settle(w, np.int64(w.nic[source].first_out), min(w.nic[source].bytes_per_s, w.nic[sink].bytes_per_s))
+    elif w.config[0].sharing == SHARING_EQUAL_SPLIT:
         _split_ends(w, source, sink)
     else:
         _fill_ends(w, _list_competitors(w, source, sink))

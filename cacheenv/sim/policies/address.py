@@ -17,11 +17,9 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from cacheenv.sim.core.jit import disabled
-from cacheenv.sim.view.columns import View, allocate_view
+from cacheenv.sim.view.columns import allocate_view, view_rows
 
-_EXAMPLE = allocate_view(1, 1, 1, 1, 1)
-STACKED_VIEW_TYPE = numba.typeof(_EXAMPLE)
-VIEW_TYPE = numba.typeof(View(*(table[0] for table in _EXAMPLE)))
+VIEW_TYPE = numba.typeof(view_rows(allocate_view(1, 1, 1, 1, 1), 0))
 POLICY_SIGNATURE = types.int64(VIEW_TYPE, types.int64[::1], types.float64[::1])
 POLICY_TYPE = types.FunctionType(POLICY_SIGNATURE)
 ADDRESSES_TYPE = types.int64[:, ::1]

@@ -10,7 +10,7 @@ import numba
 from cacheenv.sim.core.jit import HOT_OPTIONS, direct, inner, jit_signature
 from cacheenv.sim.decisions import apply_check, apply_move, apply_route
 from cacheenv.sim.events import advance
-from cacheenv.sim.policies.address import ADDRESSES_TYPE, STACKED_VIEW_TYPE
+from cacheenv.sim.policies.address import ADDRESSES_TYPE
 from cacheenv.sim.policies.compose import (
     HAS_ADMISSION,
     HAS_RESCHEDULER,
@@ -19,11 +19,10 @@ from cacheenv.sim.policies.compose import (
     decide_move,
     decide_route,
 )
-from cacheenv.sim.state.allocate import Sizes, allocate
-from cacheenv.sim.state.world import world_at
+from cacheenv.sim.state.handle import world_at
 from cacheenv.sim.view.columns import DECISION_ADMIT, DECISION_MIGRATE, DECISION_ROUTE, view_at
 
-STACKED_WORLD_TYPE = numba.typeof(allocate(Sizes()))
+HANDLES_TYPE = numba.types.int64[:, ::1]
 
 
 @inner
@@ -41,12 +40,12 @@ def advance_with_policies(w, view, policies, parts):
             return stop
 
 
-def _run(worlds, views, workload_of, index, policies, parts):
-    w = world_at(worlds, workload_of, index)
-    view = view_at(views, index)
+def _run(handles, index, policies, parts):
+    w = world_at(handles, index)
+    view = view_at(handles, index)
     return advance_with_policies(w, view, policies, parts)
 
 
 _INT = numba.types.int64
-RUN_SIGNATURE = _INT(STACKED_WORLD_TYPE, STACKED_VIEW_TYPE, _INT[::1], _INT, ADDRESSES_TYPE, _INT)
+RUN_SIGNATURE = _INT(HANDLES_TYPE, _INT, ADDRESSES_TYPE, _INT)
 run = direct(jit_signature(RUN_SIGNATURE, _run, HOT_OPTIONS), RUN_SIGNATURE)

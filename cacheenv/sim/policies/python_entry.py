@@ -7,10 +7,10 @@ import numba
 from cacheenv.sim.actions import migrate_mask, route_mask
 from cacheenv.sim.core.jit import HOT_OPTIONS, direct, jit, jit_signature
 from cacheenv.sim.decisions import apply_check, apply_move, apply_route
-from cacheenv.sim.policies.address import ADDRESSES_TYPE, STACKED_VIEW_TYPE, VIEW_TYPE
+from cacheenv.sim.policies.address import ADDRESSES_TYPE, VIEW_TYPE
 from cacheenv.sim.policies.compose import decide_route
-from cacheenv.sim.policies.drive import STACKED_WORLD_TYPE
-from cacheenv.sim.state.world import world_at
+from cacheenv.sim.policies.drive import HANDLES_TYPE
+from cacheenv.sim.state.handle import world_at
 from cacheenv.sim.view.candidates import fill_running
 from cacheenv.sim.view.columns import DECISION_ADMIT, DECISION_ROUTE, view_at
 from cacheenv.sim.view.fill import fill_end_view
@@ -18,9 +18,9 @@ from cacheenv.sim.view.fill import fill_end_view
 _INT = numba.types.int64
 
 
-def _take(worlds, views, workload_of, index, stop, action):
-    w = world_at(worlds, workload_of, index)
-    view = view_at(views, index)
+def _take(handles, index, stop, action):
+    w = world_at(handles, index)
+    view = view_at(handles, index)
     if stop == DECISION_ROUTE:
         return apply_route(w, view, action)
     if stop == DECISION_ADMIT:
@@ -28,8 +28,8 @@ def _take(worlds, views, workload_of, index, stop, action):
     return apply_move(w, view, action)
 
 
-def _fill_mask(views, index, stop, mask):
-    view = view_at(views, index)
+def _fill_mask(handles, index, stop, mask):
+    view = view_at(handles, index)
     if stop == DECISION_ROUTE:
         route_mask(view, mask)
     elif stop == DECISION_ADMIT:
@@ -43,14 +43,14 @@ def _compose(view, policies, parts, rng, params):
 
 
 COMPOSE_SIGNATURE = _INT(VIEW_TYPE, ADDRESSES_TYPE, _INT, _INT[:, ::1], numba.types.float64[:, ::1])
-TAKE_SIGNATURE = numba.types.boolean(STACKED_WORLD_TYPE, STACKED_VIEW_TYPE, _INT[::1], _INT, _INT, _INT)
-MASK_SIGNATURE = numba.types.void(STACKED_VIEW_TYPE, _INT, _INT, numba.types.boolean[::1])
+TAKE_SIGNATURE = numba.types.boolean(HANDLES_TYPE, _INT, _INT, _INT)
+MASK_SIGNATURE = numba.types.void(HANDLES_TYPE, _INT, _INT, numba.types.boolean[::1])
 
-#: `take(worlds, views, workload_of, index, stop, action)`: carries out the action of the decision `stop` at which world
+#: `take(handles, index, stop, action)`: carries out the action of the decision `stop` at which world
 #: `index` stands; False when it was illegal.
 take = direct(jit_signature(TAKE_SIGNATURE, _take, HOT_OPTIONS), TAKE_SIGNATURE)
 
-#: `fill_mask(views, index, stop, mask)`: the legal actions of the decision `stop`.
+#: `fill_mask(handles, index, stop, mask)`: the legal actions of the decision `stop`.
 fill_mask = direct(jit_signature(MASK_SIGNATURE, _fill_mask, HOT_OPTIONS), MASK_SIGNATURE)
 
 
@@ -60,12 +60,12 @@ compose = direct(jit_signature(COMPOSE_SIGNATURE, _compose, HOT_OPTIONS), COMPOS
 
 
 @jit
-def list_running(worlds, views, workload_of, index):
+def list_running(handles, index):
     """Fills the table of running requests in the view of world `index`, which an arrival leaves out."""
-    fill_running(world_at(worlds, workload_of, index), view_at(views, index))
+    fill_running(world_at(handles, index), view_at(handles, index))
 
 
 @jit
-def look(worlds, views, workload_of, index):
+def look(handles, index):
     """Fills the view of world `index` as it stands between two events; nothing is decided."""
-    fill_end_view(world_at(worlds, workload_of, index), view_at(views, index))
+    fill_end_view(world_at(handles, index), view_at(handles, index))

@@ -136,8 +136,8 @@ def cache_prompt(w, index):
     tail = pages_of(w, request.prompt_tokens) - full
     reserve_private(forest, tree, tail - request.private_pages)
     request.private_pages = tail
-    _, node = add_pages(w, tree, w.workload[index].block_start, full)
     end_computing(w, index)
+    _, node = add_pages(w, tree, w.workload[index].block_start, full)
     lock(forest, tree, node)
     unlock(forest, tree, np.int64(request.lock_node))
     request.lock_node = node

@@ -206,6 +206,9 @@ def reset_tables(world: World, start: Mapping[str, np.ndarray]) -> None:
             table[...] = start[name]
         elif name == "slot_gaps":
             table[busy] = 0
+        elif name in TABLES and name not in KEPT:  # as raw bytes: NumPy copies records column by column
+            raw = np.dtype((np.void, table.dtype.itemsize))
+            table.view(raw)[...] = TABLES[name].start.view(raw)
         elif name not in KEPT:
             table[...] = start_of(name)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 #: Tables of the workload, which worlds with equal requests share.
 WORKLOAD_TABLES = ("workload", "blocks", "mean_residual_tokens")
@@ -94,23 +93,11 @@ class World(NamedTuple):
     policy_params: np.ndarray
 
 
-def world_at(worlds, workload_of, index):
+def world_rows(worlds: World, workload_of: np.ndarray, index: int) -> World:
     """World `index` of the stacked tables, as views; `workload_of[index]` is its row in the workload tables."""
     which = workload_of[index]
-    return World(*(
+    rows: list[Any] = [
         table[which] if name in WORKLOAD_TABLES else table[index]
         for name, table in zip(World._fields, worlds, strict=True)
-    ))  # fmt: skip
-
-
-@overload(world_at)
-def _world_at(worlds, workload_of, index):
-    rows = [f"worlds.{name}[{'which' if name in WORKLOAD_TABLES else 'index'}]" for name in World._fields]
-    scope = {"World": World}
-    exec(
-        "def one_world(worlds, workload_of, index):\n"
-        "    which = workload_of[index]\n"
-        f"    return World({', '.join(rows)})\n",
-        scope,
-    )
-    return scope["one_world"]
+    ]
+    return World(*rows)

@@ -6,11 +6,13 @@ True output lengths never enter a view: policies see predictions only.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import overload
 
+from cacheenv.sim.core.handles import TablesType, leads_to_argument, reader, write_handle
+from cacheenv.sim.core.jit import disabled
 from cacheenv.sim.state.codes import (
     DECISION_ADMIT,
     DECISION_MIGRATE,
@@ -20,6 +22,8 @@ from cacheenv.sim.state.codes import (
     ROLE_PREFILL,
 )
 from cacheenv.sim.state.columns import record
+from cacheenv.sim.state.handle import WORLD_TYPE, make_handles
+from cacheenv.sim.state.world import World
 
 __all__ = [
     "CANDIDATE_VIEW",
@@ -36,8 +40,10 @@ __all__ = [
     "RUNNING_VIEW",
     "View",
     "allocate_view",
+    "handles_of",
     "record",
     "view_at",
+    "view_rows",
 ]
 
 CLUSTER_VIEW = record(
@@ -219,14 +225,37 @@ def allocate_view(worlds: int, num_prefill: int, num_decode: int, num_candidates
     )
 
 
-def view_at(views, index):
+def view_rows(views: View, index: int) -> View:
     """View `index` of the stacked tables, without copying."""
-    return View(*(table[index] for table in views))
+    rows: list[Any] = [table[index] for table in views]
+    return View(*rows)
+
+
+#: The tables of a view in the handle of a world, behind those of the world.
+VIEW_ROW_TYPE = TablesType(__name__, "VIEW_ROW_TYPE", view_rows(allocate_view(1, 1, 1, 1, 1), 0), WORLD_TYPE.words)
+
+
+def handles_of(tables: World, workload_of: np.ndarray, views: View) -> Any:
+    """Handles of stacked worlds with their views; see :func:`cacheenv.sim.state.handle.make_handles`."""
+    handles = make_handles(tables, workload_of, views, VIEW_ROW_TYPE.words)
+    if not disabled():
+        for name, table in zip(View._fields, views, strict=True):
+            write_handle(handles, VIEW_ROW_TYPE, name, table, np.arange(len(workload_of)))
+    return handles
+
+
+def view_at(handles, index):
+    """The view of world `index`."""
+    return view_rows(handles.views, index)
+
+
+leads_to_argument(view_at)
+_read_view = reader(VIEW_ROW_TYPE)
 
 
 @overload(view_at)
-def _view_at(views, index):
-    rows = ", ".join(f"views.{name}[index]" for name in View._fields)
-    scope = {"View": View}
-    exec(f"def one_view(views, index):\n    return View({rows})\n", scope)
+def _view_at(handles, index):
+    tables = ", ".join(f"row.{name}" for name in View._fields)
+    scope = {"View": View, "read": _read_view}
+    exec(f"def one_view(handles, index):\n    row = read(handles, index)\n    return View({tables})\n", scope)
     return scope["one_view"]

@@ -97,7 +97,8 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_second_checks(source, case)
     case = with_host_memory(source, case)
     case = with_users(source, case)
-    return with_queues(source, case)
+    case = with_queues(source, case)
+    return with_replication(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -189,6 +190,20 @@ def with_queues(source: Source, case: Case) -> Case:
     pages = max(len(request.blocks) for request in requests) + source.integer(0, 3)
     cache_tokens = min(cluster.cache_tokens, pages * cluster.page_tokens)
     return replace(case, cluster=replace(cluster, max_batch_requests=1, cache_tokens=cache_tokens), requests=requests)
+
+
+def with_replication(source: Source, case: Case) -> Case:
+    """Whether what is hit often is copied to other prefill instances; nobody may be routed to the last of these."""
+    if not source.chance(2):
+        return case
+    cluster = replace(
+        case.cluster,
+        num_prefill=case.cluster.num_prefill + source.pick([0, 1, 2]),
+        replication_hits=source.pick([1, 1, 2, 3]),
+        window_s=source.real(0.1, 100.0),
+        replicas=source.integer(2, 5),
+    )
+    return replace(case, cluster=cluster)
 
 
 def focused(

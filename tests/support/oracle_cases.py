@@ -193,7 +193,10 @@ def with_queues(source: Source, case: Case) -> Case:
 
 
 def with_replication(source: Source, case: Case) -> Case:
-    """Whether what is hit often is copied to other prefill instances; nobody may be routed to the last of these."""
+    """Whether what is hit often is copied to other prefill instances; and, in most of these cases, something that is.
+
+    Then all prompts of a namespace begin with the same pages, many are the same, and most come to the first instance.
+    """
     if not source.chance(2):
         return case
     cluster = replace(
@@ -203,7 +206,29 @@ def with_replication(source: Source, case: Case) -> Case:
         window_s=source.real(0.1, 100.0),
         replicas=source.integer(2, 5),
     )
-    return replace(case, cluster=cluster)
+    case = replace(case, cluster=cluster)
+    if source.chance(4):
+        return case
+    fresh = 1 + max(
+        block % NAMESPACE_STEP for request in case.requests for block in (*request.blocks, *request.answer_blocks)
+    )
+    pages = source.integer(1, 6)
+    tokens = pages * cluster.page_tokens
+    popular = source.pick(case.requests)
+    requests = []
+    for request in case.requests:
+        if source.chance(3):
+            request = replace(popular, arrival_s=request.arrival_s, session=request.session, think_s=request.think_s)
+        first = request.namespace * NAMESPACE_STEP + fresh
+        blocks = (*range(first, first + pages), *request.blocks)
+        requests.append(replace(request, prompt_tokens=request.prompt_tokens + tokens, blocks=blocks))
+    routes = tuple(route if source.chance(3) else route % (2 * cluster.num_decode) for route in case.routes)
+    cluster = replace(
+        cluster,
+        cache_tokens=cluster.cache_tokens + source.integer(1, 3) * tokens,
+        kv_tokens=cluster.kv_tokens + source.integer(1, 3) * tokens,
+    )
+    return replace(case, cluster=cluster, requests=tuple(requests), routes=routes)
 
 
 def focused(

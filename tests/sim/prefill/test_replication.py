@@ -99,6 +99,14 @@ def test_it_goes_to_the_instance_with_the_fewest_requests():
     assert copies(served(rows, routes, **settings)) == [0, 1, 0, 1]
 
 
+def test_equal_instances_take_turns():
+    # Three prefixes, each of which is hot when it has been asked for three times. Nobody else has anything to do.
+    rows = [(float(at), [*range(100 * (at // 3), 100 * (at // 3 + 1)), 5000 + at], 1) for at in range(9)]
+    assert copies(served(rows[:3], [(2, 0)], prefill__count=4)) == [0, 0, 0, 1]
+    assert copies(served(rows[:6], [(2, 0)], prefill__count=4)) == [1, 0, 0, 1]
+    assert copies(served(rows, [(2, 0)], prefill__count=4)) == [1, 1, 0, 1]
+
+
 def test_one_copy_at_a_time_is_sent_to_an_instance():
     # Two prefixes of 100 on instance 0; both are hot at 2, and instance 1 is the only other one. The first takes until
     # 3.0 at 0.1 GB/s, and the second is not sent meanwhile. It is at 4.5, when it has had two hits more.
@@ -139,6 +147,17 @@ def test_it_arrives_in_host_memory_where_there_is_one():
     assert done.rows.hit_gpu_tokens.tolist() == [0, 100, 100, 0]
     assert done.rows.hit_host_tokens.tolist() == [0, 0, 0, 100]
     assert copies(done) == [0, 1]
+    # Two hits more ask for another copy: instance 1 has it in its host memory.
+    assert copies(served(asked([0, 1, 2, 3, 4]), [(0, 0)], **settings)) == [0, 1]
+
+
+def test_what_the_gpu_has_need_not_be_sent_to_host_memory():
+    # Instance 1 has computed 60 of the 100 tokens; with write_back its host memory has none of them.
+    settings = {"prefill__host_cache_tokens": 1000, "prefill__host_write": "write_back"}
+    rows = [(0.0, range(60), 1), *asked([0, 1, 2])]
+    done = served(rows, [(1, 0), (0, 0)], **settings)
+    assert done.result.instances.replicated_tokens.tolist() == [0, 40, 0, 0]
+    assert done.world.tree[int(done.world.instance[1].host_tree)].pages == 100
 
 
 def test_pages_that_went_and_came_back_are_counted_anew():
@@ -147,6 +166,14 @@ def test_pages_that_went_and_came_back_are_counted_anew():
     rows = [*asked([0, 1]), (1.5, 250, 1), *asked([2, 3, 4], 2000)]
     assert copies(served(rows[:-1], [(0, 0)], prefill__cache_tokens=250)) == [0, 0]
     assert copies(served(rows, [(0, 0)], prefill__cache_tokens=250)) == [0, 1]
+
+
+def test_what_takes_their_place_is_counted_from_0():
+    # The prompt of 250 at 1.5 takes all the room, and is hit once.
+    rows = [*asked([0, 1]), (1.5, [*range(500, 749), 1], 1), (2.5, [*range(500, 749), 2], 1)]
+    done = served(rows, [(0, 0)], prefill__cache_tokens=250)
+    assert done.rows.hit_tokens.tolist() == [0, 100, 0, 249]
+    assert copies(done) == [0, 0]
 
 
 def test_the_index_hears_of_it():

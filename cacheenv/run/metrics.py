@@ -62,6 +62,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "load_cv_decode": ("ratio", "square root of load_variance_decode / mean of these KV tokens"),
     "pulled_gbytes": ("GB", "KV pulled to prefill instances before computing"),
     "migrated_gbytes": ("GB", "KV moved between decode instances"),
+    "replicas": ("count", "copies of hot prefixes that came to another prefill instance"),
+    "replicated_tokens": ("tokens", "KV tokens sent for them"),
     "link_utilisation": (
         "fraction",
         "mean over NICs (no idle store) of (bytes out + bytes in) / (2 x bandwidth x length of the run)",
@@ -96,7 +98,8 @@ def summarize(
 
     Args:
         requests: Records, one row a request.
-        instances: Totals of each instance over the whole run: `kind, busy_s, bytes_out, bytes_in, nic_bytes_per_s`.
+        instances: Totals of each instance over the whole run: `kind, replicas, replicated_tokens, busy_s, bytes_out,
+            bytes_in, nic_bytes_per_s`.
         kv_bytes_per_token: Bytes moved for a token of a prefill instance's cache (copies included).
         decode_kv_bytes_per_token: The same for a decode instance.
         decode_load: Mean and variance of the KV tokens of the decode instances over time.
@@ -139,6 +142,8 @@ def summarize(
     summary["load_cv_decode"] = _ratio(math.sqrt(variance), mean_tokens)
     summary["pulled_gbytes"] = float(rows["pulled_tokens"].sum()) * kv_bytes_per_token / 1e9
     summary["migrated_gbytes"] = float(rows["migrated_tokens"].sum()) * decode_kv_bytes_per_token / 1e9
+    for name in ("replicas", "replicated_tokens"):
+        summary[name] = int(instances[name].sum())
     summary["link_utilisation"] = _link_utilisation(instances, whole_run_s)
     summary["requests"] = len(rows)
     for name, code in (

@@ -41,7 +41,9 @@ _COUNTS = (
 ).split()
 
 RECORD_DTYPE = columns(f"i8 request session namespace\nf8 {' '.join(_TIMES)} outside_s\ni8 {' '.join(_COUNTS)}").dtype
-INSTANCE_DTYPE = columns("i8 kind index tokens\nf8 busy_s bytes_out bytes_in nic_bytes_per_s").dtype
+INSTANCE_DTYPE = columns(
+    "i8 kind index tokens replicas replicated_tokens\nf8 busy_s bytes_out bytes_in nic_bytes_per_s"
+).dtype
 
 
 def request_records(world: World, count: int) -> np.recarray:
@@ -87,6 +89,8 @@ def instance_totals(world: World) -> np.recarray:
     rows["busy_s"][:prefills] = world.prefill["busy_s"]
     rows["busy_s"][prefills : prefills + decodes] = world.decode["busy_s"]
     rows["tokens"][:prefills] = world.prefill["computed_tokens"]
+    for name in ("replicas", "replicated_tokens"):
+        rows[name][:prefills] = world.prefill[name]
     rows["tokens"][prefills : prefills + decodes] = world.decode["made_tokens"]
     for name, column in (("bytes_out", "bytes_out"), ("bytes_in", "bytes_in"), ("nic_bytes_per_s", "bytes_per_s")):
         rows[name] = world.nic[column]

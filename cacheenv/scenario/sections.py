@@ -165,6 +165,17 @@ class IndexConfig:
 
 
 @dataclass(frozen=True)
+class ReplicationConfig:
+    """Copies of hot prefixes on other prefill instances."""
+
+    hits: int | None = integer(
+        None, "hits of a page in a window on one instance, above which it is copied; null = off", low=1, optional=True
+    )
+    window_s: float = number(10.0, "length of the windows in which hits are counted, s", above=0)
+    replicas: int = integer(2, "prefill instances that have a page after a copy at most, the first one included", low=2)
+
+
+@dataclass(frozen=True)
 class ClusterConfig:
     """The machines."""
 
@@ -178,6 +189,7 @@ class ClusterConfig:
     network: NetworkConfig = section(NetworkConfig)
     store: StoreConfig = section(StoreConfig)
     index: IndexConfig = section(IndexConfig)
+    replication: ReplicationConfig = section(ReplicationConfig)
 
 
 @dataclass(frozen=True)

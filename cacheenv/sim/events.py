@@ -17,7 +17,7 @@ from cacheenv.sim.index.central import deliver_next
 from cacheenv.sim.network.links import flow_event, release_flow
 from cacheenv.sim.prefill.batch import end_batch, start_batch
 from cacheenv.sim.prefill.handover import end_handover, send_layers
-from cacheenv.sim.prefill.transfers import end_schedule, pull_arrived, store_written
+from cacheenv.sim.prefill.transfers import end_schedule, pull_arrived, replica_arrived, store_written
 from cacheenv.sim.state.codes import (
     DECISION_ADMIT,
     DECISION_MIGRATE,
@@ -35,6 +35,7 @@ from cacheenv.sim.state.codes import (
     FLOW_LAYERS,
     FLOW_MIGRATE,
     FLOW_PULL,
+    FLOW_REPLICA,
     FLOW_SCHEDULE,
     STOP_DONE,
     STOP_GROW,
@@ -131,6 +132,8 @@ def _flow_event(w, index):
         send_layers(w, flow.request)
     elif kind == FLOW_SCHEDULE:
         end_schedule(w, flow.request)
+    elif kind == FLOW_REPLICA:
+        replica_arrived(w, index)
     else:
         store_written(w, index)
     release_flow(w, index)

@@ -17,7 +17,7 @@ INTS = [
     "outcome", "slo_met", "counted", "retries",
 ]  # fmt: skip
 INSTANCE = np.dtype(
-    [(name, "i8") for name in ("kind", "index", "tokens")]
+    [(name, "i8") for name in ("kind", "index", "tokens", "replicas", "replicated_tokens")]
     + [(name, "f8") for name in ("busy_s", "bytes_out", "bytes_in", "nic_bytes_per_s")]
 )
 
@@ -95,6 +95,12 @@ def test_slo_goodput_throughput_and_outcomes():
         1,
         0,
     ]
+
+
+def test_copies_of_all_instances():
+    hosts = instances({"replicas": 2, "replicated_tokens": 300}, {"replicas": 1, "replicated_tokens": 40}, {"kind": 2})
+    result = summary(records(done(0, 1, 2)), hosts)
+    assert (result["replicas"], result["replicated_tokens"]) == (3, 340)
 
 
 def test_hit_rates_over_admitted_requests_only():

@@ -60,7 +60,7 @@ def check_records(case: Case, run: EngineRun) -> None:
     handed = served[served["output_tokens"] > 1]
     into_decode = handed["prompt_tokens"].sum() * case.cluster.kv_bytes_per_token
     assert decode["bytes_in"].sum() >= into_decode * (1 - 1e-12)
-    pulled = rows["pulled_tokens"].sum() * case.cluster.kv_bytes_per_token
+    pulled = (rows["pulled_tokens"].sum() + totals["replicated_tokens"].sum()) * case.cluster.kv_bytes_per_token
     returned = prefill["bytes_in"].sum() - pulled  # answers
     answered = sum(len(case.requests[index].answer_blocks) for index in served["request"]) * case.cluster.page_tokens
     most = answered * case.cluster.decode_kv_bytes_per_token if case.cluster.cache_outputs else 0.0

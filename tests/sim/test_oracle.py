@@ -56,8 +56,11 @@ def test_engine_agrees_on_fixed_cases(group: int) -> None:
             happened["missed"] += record.outcome == 1 and not record.slo_met
         happened["stored"] += reference.sim.instance_records()[-1].bytes_in > 0
         happened["ticked"] += reference.sim.move_decisions > 0
+        happened["replicated"] += sum(reference.sim.replication.copies)
+        happened["not replicated"] += reference.sim.replication.unplaced
         assert engine.result.decisions == len(reference.decisions)
-    expected = [*"preempted moved pulled rejected hit stale rework missed stored ticked".split(), "too large"]
+    expected = "preempted moved pulled rejected hit stale rework missed stored ticked replicated".split()
+    expected += ["too large", "not replicated"]
     assert [name for name in expected if not happened[name]] == []
     assert happened["tied"] <= 2
 

@@ -11,6 +11,7 @@ from cacheenv.run.worlds import Worlds
 from cacheenv.sim.decode.run import steps_ended
 from cacheenv.sim.state.codes import (
     DONE,
+    FLOW_REPLICA,
     FUTURE,
     HANDOVER,
     LEARNS_ASSIGNED,
@@ -57,6 +58,7 @@ def check_world(worlds: Worlds) -> None:
     for instance in range(len(world.decode)):
         check_decode(world, instance)
     check_requests(world)
+    check_copies(world)
 
 
 def nodes_of(world: World, tree_index: int) -> np.ndarray:
@@ -177,6 +179,25 @@ def check_prefill(world: World, instance: int) -> None:
         assert world.tree[instance].private_pages == held + pulled
 
 
+def check_copies(world: World) -> None:
+    """Each copy of a hot prefix is the one that its sink knows of, and holds its pages at both ends."""
+    flow, node = world.flow, world.node
+    sent = np.flatnonzero((flow["phase"] != PHASE_FREE) & (flow["kind"] == FLOW_REPLICA))
+    known = world.prefill["replica_flow"]
+    assert sorted(known[known >= 0].tolist()) == sent.tolist()
+    assert len(sent) == 0 or world.config[0].replication_hits > 0
+    for instance in np.flatnonzero(known >= 0).tolist():
+        row = flow[known[instance]]
+        assert row["sink"] == instance != row["source"]
+        source, sink = int(row["source_node"]), int(row["sink_node"])
+        assert node[source]["tree"] == row["source_tree"] == row["source"]
+        assert node[source]["locks"] > 0 and int(node[source]["depth"] + node[source]["length"]) == row["path_pages"]
+        spec = world.instance[instance]
+        assert node[sink]["tree"] == (spec.host_tree if spec.host_tree >= 0 else spec.tree)
+        there = int(node[sink]["depth"] + node[sink]["length"])
+        assert there + row["reserved_pages"] == row["path_pages"] and (there == 0 or node[sink]["locks"] > 0)
+
+
 def check_decode(world: World, instance: int) -> None:
     row, request, slot = world.decode[instance], world.request, world.slot
     slots = world.batch_heap[instance, : int(row.batch)]
@@ -251,7 +272,7 @@ def check_end(worlds: Worlds) -> None:
     assert not world.tree["private_pages"].any() and not world.tree["locked_pages"].any()
     for name in "queued queued_tokens inflight inflight_tokens inflight_new_tokens batch_size busy queue_s".split():
         assert not world.prefill[name].any(), name
-    assert np.all(world.prefill["chunked"] == -1)
+    assert np.all(world.prefill["chunked"] == -1) and np.all(world.prefill["replica_flow"] == -1)
     for name in (
         "batch kv_tokens reserved_tokens pending pending_tokens waiting preempted waiting_tokens preempted_tokens "
         "inflight pending_stall_s"

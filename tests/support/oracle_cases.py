@@ -97,7 +97,8 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_second_checks(source, case)
     case = with_host_memory(source, case)
     case = with_users(source, case)
-    return with_queues(source, case)
+    case = with_queues(source, case)
+    return with_replication(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -189,6 +190,45 @@ def with_queues(source: Source, case: Case) -> Case:
     pages = max(len(request.blocks) for request in requests) + source.integer(0, 3)
     cache_tokens = min(cluster.cache_tokens, pages * cluster.page_tokens)
     return replace(case, cluster=replace(cluster, max_batch_requests=1, cache_tokens=cache_tokens), requests=requests)
+
+
+def with_replication(source: Source, case: Case) -> Case:
+    """Whether what is hit often is copied to other prefill instances; and, in most of these cases, something that is.
+
+    Then all prompts of a namespace begin with the same pages, many are the same, and most come to the first instance.
+    """
+    if not source.chance(2):
+        return case
+    cluster = replace(
+        case.cluster,
+        num_prefill=case.cluster.num_prefill + source.pick([0, 1, 2]),
+        replication_hits=source.pick([1, 1, 2, 3]),
+        window_s=source.real(0.1, 100.0),
+        replicas=source.integer(2, 5),
+    )
+    case = replace(case, cluster=cluster)
+    if source.chance(4):
+        return case
+    fresh = 1 + max(
+        block % NAMESPACE_STEP for request in case.requests for block in (*request.blocks, *request.answer_blocks)
+    )
+    pages = source.integer(1, 6)
+    tokens = pages * cluster.page_tokens
+    popular = source.pick(case.requests)
+    requests = []
+    for request in case.requests:
+        if source.chance(3):
+            request = replace(popular, arrival_s=request.arrival_s, session=request.session, think_s=request.think_s)
+        first = request.namespace * NAMESPACE_STEP + fresh
+        blocks = (*range(first, first + pages), *request.blocks)
+        requests.append(replace(request, prompt_tokens=request.prompt_tokens + tokens, blocks=blocks))
+    routes = tuple(route if source.chance(3) else route % (2 * cluster.num_decode) for route in case.routes)
+    cluster = replace(
+        cluster,
+        cache_tokens=cluster.cache_tokens + source.integer(1, 3) * tokens,
+        kv_tokens=cluster.kv_tokens + source.integer(1, 3) * tokens,
+    )
+    return replace(case, cluster=cluster, requests=tuple(requests), routes=routes)
 
 
 def focused(

@@ -108,6 +108,10 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                     "write_through": cluster.write_through,
                     "eviction": cluster.store_eviction,
                 },
+                "replication": {
+                    "hits": cluster.replication_hits,
+                    **_same(cluster, "window_s replicas"),
+                },
                 "index": {
                     "delay_s": cluster.index_delay_s,
                     "memory_tokens": cluster.memory_tokens,

@@ -141,6 +141,7 @@ def _new_node(forest):
     node[index].locks = 0
     node[index].children = 0
     node[index].hits = 0
+    node[index].window_hits = 0
     node[index].depth = 0
     return index
 
@@ -205,6 +206,8 @@ def _split(forest, index, length):
     node[upper].locks = node[index].locks
     node[upper].children = 1
     node[upper].hits = node[index].hits
+    node[upper].window_hits = node[index].window_hits
+    node[upper].window_start_s = node[index].window_start_s
     node[upper].number = node[index].number
     node[upper].depth = node[index].depth
     node[index].depth += length
@@ -409,6 +412,30 @@ def often_used(forest, tree_index, index, uses):
     while index != root and node[index].hits < uses:
         index = node[index].parent
     return end_depth(forest, index)
+
+
+@jit
+def count_hit(forest, tree_index, index, window_s, most):
+    """Counts a hit of the path to `index` now; what has more than `most` hits in `window_s` is hot.
+
+    Windows are fixed ones: a node's starts with a hit, and with the first hit after its end the next one does. A hit
+    ends where a node does, since a look-up cuts the edge there, so a node's count is that of each of its pages. Returns
+    the deepest hot node of the path, -1 for none; it and what stands before it are counted from 0 again.
+    """
+    node, root = forest.node, forest.tree[tree_index].root
+    now_s = forest.state[0].now_s
+    hot = np.int64(-1)
+    while index != root:
+        if node[index].window_hits == 0 or now_s - node[index].window_start_s > window_s:
+            node[index].window_hits = 0
+            node[index].window_start_s = now_s
+        node[index].window_hits += 1
+        if hot < 0 and node[index].window_hits > most:
+            hot = index
+        if hot >= 0:
+            node[index].window_hits = 0
+        index = np.int64(node[index].parent)
+    return hot
 
 
 @jit

@@ -14,6 +14,7 @@ from cacheenv.sim.prefill.handover import announce_handover, release_prompt, sen
 from cacheenv.sim.prefill.host import count_load, match_host, with_load, write_to_host
 from cacheenv.sim.prefill.pages import cache_prompt, hold_pages, hold_with_host
 from cacheenv.sim.prefill.queue import dequeue
+from cacheenv.sim.prefill.replication import count_delivered
 from cacheenv.sim.prefill.second_check import ask_later
 from cacheenv.sim.prefill.transfers import write_through
 from cacheenv.sim.prefill.wake import wake
@@ -114,6 +115,8 @@ def _admit_waiting(w, p, total, attention):
         start_prefill(w, index, on_gpu, cached - on_gpu)
         if cached > on_gpu:
             count_load(w, p, cached - on_gpu)
+        if config.replication_hits > 0:
+            count_delivered(w, index, p)
         dequeue(w, p, previous, index)
         attention += _add_piece(w, index, p, tokens)
         total += tokens

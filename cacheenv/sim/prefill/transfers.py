@@ -1,10 +1,12 @@
-"""Prefixes that travel: pulls from other instances or the store, and the writes that fill the store.
+"""Prefixes that travel: pulls from other instances or the store, copies of hot ones, writes that fill the store.
 
 Both ends of a flow are locked while it runs, so neither the source nor the path that it continues is evicted under it.
 What has been pulled stays locked until the request that it was pulled for has used it.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from cacheenv.sim.cache.pages import full_pages, reusable_pages
 from cacheenv.sim.cache.radix import forest_of, lock, match, peek, reserve_private, unlock
@@ -15,7 +17,7 @@ from cacheenv.sim.network.links import new_flow, set_latency, start_flow, start_
 from cacheenv.sim.prefill.pages import hold_pulled
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import count_pull
-from cacheenv.sim.state.codes import FLOW_PULL, FLOW_SCHEDULE, FLOW_STORE_WRITE
+from cacheenv.sim.state.codes import FLOW_PULL, FLOW_REPLICA, FLOW_SCHEDULE, FLOW_STORE_WRITE, NONE
 from cacheenv.sim.state.ids import (
     host_holder,
     landing_tree,
@@ -99,6 +101,57 @@ def pull_arrived(w, flow_index):
     giver = prefill_of_holder(w, w.tree[flow.source_tree].holder)
     if giver >= 0:
         wake(w, giver)
+
+
+@once
+def start_replica(w, index, p, q, source_node, pages):
+    """Sends the first `pages` pages of a request's prompt, which end at `source_node` of `p`, to another prefill part.
+
+    They arrive there as a pull does, for nobody. Returns False, and nothing is sent, where they do not fit.
+    """
+    forest, tree = forest_of(w), landing_tree(w, q)
+    start = w.workload[index].block_start
+    here, node = match(forest, tree, start, pages)
+    moved = pages - here
+    if w.config[0].host_enabled:
+        moved = pages - max(here, peek(forest, tree_of(w, q), start, pages))
+    lock(forest, tree, node)
+    if not make_room(w, tree, pages - here):
+        unlock(forest, tree, node)
+        return False
+    reserve_private(forest, tree, pages - here)
+    lock(forest, tree_of(w, p), source_node)
+    tokens = moved * w.config[0].page_tokens
+    source, sink = prefill_nic(w, p), prefill_nic(w, q)
+    index_of_flow = new_flow(w, FLOW_REPLICA, source, sink, index, tokens, w.config[0].prefill_kv_bytes)
+    flow = w.flow[index_of_flow]
+    flow.source_tree = tree_of(w, p)
+    flow.source_node = source_node
+    flow.sink_node = node
+    flow.path_pages = pages
+    flow.reserved_pages = pages - here
+    w.prefill[q].replica_flow = index_of_flow
+    start_flow(w, index_of_flow)
+    return True
+
+
+@once
+def replica_arrived(w, flow_index):
+    """A copy of a hot prefix is complete: it enters the tree, and nobody holds it."""
+    flow = w.flow[flow_index]
+    forest, tree = forest_of(w), np.int64(w.node[flow.sink_node].tree)
+    q = prefill_of_holder(w, w.tree[tree].holder)
+    reserve_private(forest, tree, -flow.reserved_pages)
+    flow.reserved_pages = 0
+    add_pages(w, tree, w.workload[flow.request].block_start, flow.path_pages)
+    unlock(forest, tree, flow.sink_node)
+    unlock(forest, flow.source_tree, flow.source_node)
+    row = w.prefill[q]
+    row.replica_flow = NONE
+    row.replicas += 1
+    row.replicated_tokens += flow.tokens
+    wake(w, q)
+    wake(w, w.tree[flow.source_tree].holder)
 
 
 @once

@@ -31,6 +31,7 @@ MOVE_NONE, MOVE_COPYING, MOVE_COPIED, MOVE_DELTA, MOVE_ARRIVED = range(5)
 # Flow kinds and phases.
 FLOW_PULL, FLOW_HANDOVER, FLOW_STORE_WRITE, FLOW_MIGRATE, FLOW_DELTA, FLOW_ANSWER = _numbers(6)
 FLOW_LAYERS, FLOW_SCHEDULE = np.int64(6), np.int64(7)  # empty ones, which tell that a time has come
+FLOW_REPLICA = np.int64(8)
 PHASE_FREE, PHASE_WAIT, PHASE_MAIN, PHASE_GATED, PHASE_LAST, PHASE_LATENCY = range(6)
 
 # What the event loop stops for: a decision, or one of these.

@@ -98,10 +98,12 @@ CONFIG = columns(
     i8 batch_margin flow_margin          # tree nodes (an eighth) and flows that one event may take
     i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens batch_tokens chunk_tokens max_batch_requests
     i8 protect_queued cache_outputs      # 0 or 1
+    i8 replication_hits                  # of a page in a window, above which it is copied; 0: nothing is copied
+    i8 replicas                          # prefill instances that may have a page after a copy
     f8 prefill_kv_bytes decode_kv_bytes  # a token, kv_copies included
     f8 handover_fixed_s handover_load_bytes_per_s schedule_s
     f8 setup_s per_block_s index_delay_s response_overhead_s period_s stall_s join_stall_s swap_bytes_per_s
-    f8 retry_s
+    f8 retry_s replication_window_s
     f8 prediction_a0 prediction_tau prediction_s0 prediction_s_inf
     f8 slo_ttft_s slo_tpot_s slo_tbt_tail_s slo_e2e_s horizon_s
     """
@@ -135,6 +137,8 @@ STATE = columns(
     i8 free_node free_nodes
     [decode.batch]
     i8 free_slot
+    [prefill.replication]
+    i8 replicated_to=-1                  # prefill part that was last sent a copy
     [prefill.second_check]
     i8 check_head=-1 check_tail=-1       # computed prompts about which admission is to be asked again
     [index.central]
@@ -244,6 +248,9 @@ PREFILL = columns(
     i8 busy
     [prefill.host]
     i8 load_tokens                       # that the batch which is being formed loads from host memory
+    [prefill.transfers]
+    i8 replica_flow=-1                   # the copy on its way to it, at most one
+    i8 replicas replicated_tokens        # copies that have come, and the tokens sent for them
     """
 )
 
@@ -350,6 +357,8 @@ NODE = columns(
     i4 older newer                       # recency list of unlocked nodes; free list
     i4 used
     i4 hits                              # inserts of paths through it
+    i4 window_hits                       # hits in its present window, where hot pages are copied
+    f8 window_start_s
     i8 depth                             # pages of the path before its edge
     i8 number                            # when it entered: leaves that had been made before
     """

@@ -98,7 +98,7 @@ def store_holder(w):
     return w.prefill.shape[0]
 
 
-@once
+@inner
 def prefill_of_holder(w, holder):
     """Prefill part that a holder belongs to, -1 for the store."""
     prefills = w.prefill.shape[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .eviction import next_victims, pages_to_evict
 
@@ -23,6 +23,7 @@ class Page:
     inserted: int
     begins_edge: bool
     uses: int = 0
+    hit_times_s: list[float] = field(default_factory=list)  # hits in its present window, where hot pages are copied
 
 
 def ignore(block: int, stored: bool) -> None:

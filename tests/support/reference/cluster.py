@@ -95,6 +95,10 @@ class ReferenceCluster:
     index_delay_s: float = 0.0
     index_learns: str = "stored"  # stored | assigned
     memory_tokens: int = 0
+    # copies of hot prefixes
+    replication_hits: int | None = None  # None: off
+    window_s: float = 10.0
+    replicas: int = 2  # the first one included
     # rescheduling
     period_s: float = 1.0
     candidates: int | None = 4  # None: all

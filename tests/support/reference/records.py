@@ -75,6 +75,8 @@ class InstanceRecord:
     index: int
     busy_s: float
     tokens: int
+    replicas: int
+    replicated_tokens: int
     bytes_out: float
     bytes_in: float
     nic_bytes_per_s: float

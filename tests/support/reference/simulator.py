@@ -15,6 +15,7 @@ from .migration import Migrations, Move
 from .predictor import Noise
 from .prefill import Piece, PrefillInstance, batch_seconds, seconds_with_load
 from .records import REJECTED, REJECTED_LATE, TOO_LARGE, InstanceRecord, RequestRecord, complete
+from .replication import Replication
 from .transfers import Transfers
 from .users import Users
 
@@ -87,6 +88,7 @@ class ReferenceSimulator:
         nics = [cluster.nic_bytes_per_s] * instances + [cluster.store_nic_bytes_per_s]
         self.links = Links(nics, cluster.sharing)
         self.transfers = Transfers(self)
+        self.replication = Replication(self)
         self.migrations = Migrations(self)
         self.users = Users(self)
         self.unfinished = len(requests)
@@ -263,6 +265,8 @@ class ReferenceSimulator:
         for piece in instance.batch:
             if math.isnan(piece.live.record.prefill_start_s):
                 piece.live.record.prefill_start_s = now
+                self.replication.delivered(piece.live, instance.index, now)
+        for piece in instance.batch:
             if self.cluster.handover != "blocking" and piece.completes() and piece.live.output_tokens > 1:
                 self.transfers.hand_over_layers(piece.live, piece.tokens, now, instance.batch_s)
 
@@ -353,9 +357,13 @@ class ReferenceSimulator:
 
     def instance_records(self) -> list[InstanceRecord]:
         """Totals of the prefill instances, the decode instances and the store."""
-        rows = [(0, prefill.index, prefill.busy_s, prefill.computed_tokens) for prefill in self.prefill]
-        rows += [(1, decode.index, decode.busy_s, decode.generated_tokens) for decode in self.decode]
-        rows += [(2, 0, 0.0, 0)]
+        copies = zip(self.replication.copies, self.replication.copied_tokens, strict=True)
+        rows = [
+            (0, prefill.index, prefill.busy_s, prefill.computed_tokens, *copied)
+            for prefill, copied in zip(self.prefill, copies, strict=True)
+        ]
+        rows += [(1, decode.index, decode.busy_s, decode.generated_tokens, 0, 0) for decode in self.decode]
+        rows += [(2, 0, 0.0, 0, 0, 0)]
         return [
             InstanceRecord(*row, self.links.bytes_out[nic], self.links.bytes_in[nic], self.links.nic_bytes_per_s[nic])
             for nic, row in enumerate(rows)

@@ -59,11 +59,16 @@ def mean_ttft(workload: Workload, policy: str, prefill: int, seeds: int) -> tupl
     return row, np.mean([block_means(run.requests) for run in runs], axis=0)
 
 
-def block_means(requests: np.ndarray) -> np.ndarray:
-    """Mean TTFT of the requests that arrive in each of `BLOCKS` equal parts of the time."""
+def block_of(requests: np.ndarray) -> np.ndarray:
+    """In which of `BLOCKS` equal parts of the time each request arrives."""
     arrival_s = requests["arrival_s"]
     edges = np.linspace(arrival_s.min(), arrival_s.max(), BLOCKS + 1)
-    block = np.clip(np.searchsorted(edges, arrival_s, side="right") - 1, 0, BLOCKS - 1)
+    return np.clip(np.searchsorted(edges, arrival_s, side="right") - 1, 0, BLOCKS - 1)
+
+
+def block_means(requests: np.ndarray) -> np.ndarray:
+    """Mean TTFT of the requests that arrive in each block."""
+    block = block_of(requests)
     return np.array([np.nanmean(requests["ttft_s"][block == number]) for number in range(BLOCKS)])
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import baseline_docs
 import environment_pages
+import experiment_tables
 from baseline_docs import policy_of, quantity
 from markdown_table import table
 
@@ -347,6 +348,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "candidate_view": _view("CANDIDATE_VIEW"),
     "running_view": _view("RUNNING_VIEW"),
     **environment_pages.GENERATED,
+    **experiment_tables.GENERATED,
     "presets": presets,
     "preset_sources": preset_sources,
     "links": links,

@@ -1,0 +1,6 @@
+"""The experiments are scripts in a folder of their own."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "experiments"))

@@ -283,7 +283,7 @@ def lmetric() -> list[Claim]:
         Claim(
             f"{policy.replace('_', '-')}-{rate}",
             "the product without parameters is within 10 % of the best tuned weighted sum"
-            + (", batch size counted until the answer has ended" if policy != "lmetric" else ""),
+            + (", batch size counted until the hand-over has ended" if policy != "lmetric" else ""),
             "LMetric (OSDI'26, arXiv 2603.15202)",
             "kimi-chat",
             Side(tuned),
@@ -293,7 +293,7 @@ def lmetric() -> list[Claim]:
             {"workload.rate_rps": float(rate)},
             margin=0.1,
         )
-        for policy, rate in product(("lmetric", "lmetric_unfinished"), (4, 5, 6))
+        for policy, rate in product(("lmetric", "lmetric_prefilling"), (4, 5, 6))
     ]
 
 

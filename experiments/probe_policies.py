@@ -1,8 +1,8 @@
 """Routers that only the experiments need: rivals and a variant of `lmetric`, and routing that sees no load.
 
 They are no baselines: `linear_score` stands for "a weighted sum of cache and load, tuned", which LMetric (arXiv
-2603.15202) is compared with, and whose terms and weights are not published; `lmetric_unfinished` for the paper's
-instances, which decode what they have prefilled; `blind_store` for engines that query a cluster store behind a router
+2603.15202) is compared with, and whose terms and weights are not published; `lmetric_prefilling` for a batch that a
+request leaves with its hand-over; `blind_store` for engines that query a cluster store behind a router
 that sees neither caches nor loads.
 """
 
@@ -37,13 +37,13 @@ def linear_score(view, rng, params):
 
 
 @policy
-def lmetric_unfinished(view, rng, params):
-    """As `lmetric`, but a request counts in the batch of its prefill instance until its answer has ended."""
+def lmetric_prefilling(view, rng, params):
+    """As `lmetric`, but a request counts in the batch of its prefill instance until its hand-over has ended only."""
     prefill, count, best_score = -1, 0, 0
     for i in range(view.cluster[0].num_prefill):
         row = view.prefill[i]
         new_tokens = row.inflight_new_tokens + view.request[0].prompt_tokens - row.hit_tokens
-        score = new_tokens * (row.unfinished_requests + 1)
+        score = new_tokens * (row.inflight_requests + 1)
         take, count = least(rng, prefill, count, score, best_score)
         if take:
             prefill, best_score = i, score

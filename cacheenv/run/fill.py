@@ -76,6 +76,7 @@ def start_tables(
 def fill_episode(world: World, scenario: Scenario, workload: Workload, prediction_seed: int) -> None:
     """Fills the settings that depend on the episode."""
     world.config["num_requests"] = len(workload)
+    world.config["warmup_requests"] = max(scenario.warmup_requests, int(scenario.warmup_share * len(workload)))
     world.config["prediction_seed"] = prediction_seed
     closed = is_closed(scenario, workload)
     options = scenario.workload
@@ -137,7 +138,6 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "reserve_tokens": cluster.decode.reserve_tokens,
         "preemption": code_of(PREEMPTIONS, cluster.decode.preemption),
         "damping": code_of(DAMPINGS, cluster.decode.damping),
-        "warmup_requests": scenario.warmup_requests,
         "max_retries": scenario.workload.max_retries if scenario.workload.on_reject == ON_REJECT[1] else 0,
         "retry_s": scenario.workload.retry_s,
         "max_in_flight": scenario.workload.max_in_flight or 0,

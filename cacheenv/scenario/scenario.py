@@ -43,6 +43,7 @@ class Scenario:
     router: str = text("mooncake", "policy that routes where the agent does not, and with a rescheduler named alone")
     rescheduler: str = text("none", "policy that reschedules in environments whose agent does not; 'none' = nobody")
     warmup_requests: int = integer(0, "first requests that metrics and rewards leave out", low=0)
+    warmup_share: float = number(0.0, "the same as a share of the episode's; the larger holds", low=0.0, high=0.9)
     horizon_s: float | None = number(None, "end of an episode, s; null = all served", above=0, optional=True)
 
     def to_dict(self) -> dict[str, Any]:

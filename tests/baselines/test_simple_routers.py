@@ -156,7 +156,7 @@ def test_longest_prefix_with_more_instances_than_bits(build, fill, decider):
 def test_lmetric_multiplies(build, fill, decider):
     view = build(3, 3, prompt_tokens=1000)
     # 1000 * 3 = 3000, 400 * 5 = 2000, 100 * 21 = 2100: neither the best hit nor the shortest queue wins.
-    fill(view.prefill, hit_tokens=[0, 600, 900], inflight_requests=[2, 4, 20])
+    fill(view.prefill, hit_tokens=[0, 600, 900], unfinished_requests=[2, 4, 20], inflight_requests=[9, 9, 0])
     fill(view.decode, inflight_requests=[3, 2, 3])
     assert decider("lmetric").route(view) == (1, 1, 0)
 
@@ -164,14 +164,14 @@ def test_lmetric_multiplies(build, fill, decider):
 def test_lmetric_counts_tokens_that_wait(build, fill, decider):
     """Equal batches; 1000 + 500 new against 1400 new: the better hit waits behind more."""
     view = build(2, 1, prompt_tokens=1500)
-    fill(view.prefill, hit_tokens=[1000, 100], inflight_requests=[2, 2], inflight_new_tokens=[1000, 0])
+    fill(view.prefill, hit_tokens=[1000, 100], unfinished_requests=[2, 2], inflight_new_tokens=[1000, 0])
     assert decider("lmetric").route(view)[0] == 1
 
 
 def test_lmetric_idle_instance_does_not_beat_a_full_hit(build, fill, decider):
     """1 token x 2 against 1000 x 1: without "+ 1" the idle instance would score 0."""
     view = build(3, 1)
-    fill(view.prefill, hit_tokens=[999, 0, 300], inflight_requests=[1, 0, 0])
+    fill(view.prefill, hit_tokens=[999, 0, 300], unfinished_requests=[1, 0, 0])
     assert decider("lmetric").route(view)[0] == 0
     fill(view.prefill, hit_tokens=[0, 0, 300])
     assert decider("lmetric").route(view)[0] == 2, "among idle instances fewer new tokens decide"

@@ -102,6 +102,10 @@ def test_warm_up_requests_do_not_count() -> None:
     everything = make(IDS[0], overrides=PRICES)
     play(everything, first_pair, seed=0, options=options)
     assert everything.result().requests.finish_s.tobytes() == env.result().requests.finish_s.tobytes()
+    for share, counted in ((0.625, 15), (0.63, 15), (0.1, 36)):  # 25.2 are 25
+        shared = make(IDS[0], overrides={"warmup_share": share, "warmup_requests": 3, **PRICES})
+        play(shared, first_pair, seed=0, options=options)
+        assert shared.result().summary["requests"] == counted
     nothing = make(IDS[0], overrides={"warmup_requests": 40})
     log = play(nothing, first_pair, seed=0, options=options)
     assert set(log["reward"]) == {0.0} and log["flags"][-1] == (True, False)

@@ -76,7 +76,7 @@ def start_tables(
 def fill_episode(world: World, scenario: Scenario, workload: Workload, prediction_seed: int) -> None:
     """Fills the settings that depend on the episode."""
     world.config["num_requests"] = len(workload)
-    world.config["warmup_requests"] = max(scenario.warmup_requests, round(scenario.warmup_share * len(workload)))
+    world.config["warmup_requests"] = max(scenario.warmup_requests, int(scenario.warmup_share * len(workload) + 1e-9))
     world.config["prediction_seed"] = prediction_seed
     closed = is_closed(scenario, workload)
     options = scenario.workload

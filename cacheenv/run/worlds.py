@@ -98,7 +98,11 @@ class Worlds:
         row, is_new = self.workloads.place(index, workload)
         self._make_room(workload)
         if is_new:
-            self._store_workload(row, workload)
+            try:
+                self._store_workload(row, workload)
+            except BaseException:  # interrupted: nobody may find it there
+                self.workloads.forget(row)
+                raise
         point_to_workload(self.handles, self._require(), self.workload_of, index)
         world = self.world(index)
         reset_tables(world, self._start)

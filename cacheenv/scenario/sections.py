@@ -172,7 +172,9 @@ class ReplicationConfig:
         None, "hits of a page in a window on one instance, above which it is copied; null = off", low=1, optional=True
     )
     window_s: float = number(10.0, "length of the windows in which hits are counted, s", above=0)
-    replicas: int = integer(2, "prefill instances that have a page after a copy at most, the first one included", low=2)
+    replicas: int = integer(
+        2, "a copy is sent while fewer prefill instances than this have the pages or are sent them", low=2
+    )
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def _worlds(scenario: Any) -> tuple[World, ...]:
         return WORLDS
     own = load_scenario(scenario)
     limit = {"workload.limit": REQUESTS} if own.workload.trace else {"workload.requests": REQUESTS}
-    return (*WORLDS, World(own.name, {**limit, "warmup_requests": 0}, None, own))
+    return (*WORLDS, World(own.name, {**limit, "warmup_requests": 0, "warmup_share": 0.0}, None, own))
 
 
 def _check_in(world: World, scenario: Scenario, bundle: PolicyBundle, notes: dict[str, str]) -> Log:

@@ -9,7 +9,7 @@ is not derived.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -29,8 +29,9 @@ PREFILL_FIXED_SHARE = 0.8
 ELEMENTWISE_PASSES = 10
 #: Sharpness of the bend between reading weights and computing.
 BEND = 3
-#: Batches over which a decode step is drawn as a line.
+#: Batches over which a decode step is drawn as a line, as far as the memory holds them at so many tokens a request.
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+REQUEST_TOKENS = 512
 #: Tokens from which a prefill touches nearly every expert.
 MANY_TOKENS = 512
 
@@ -174,7 +175,8 @@ def derive(architecture: Architecture, gpu: Gpu, options: Options) -> Preset:
             f"tp: {architecture.name} needs {weight_bytes / 1e9:.0f} GB for its weights, {group} x {gpu.name} offer "
             f"{max(0.0, memory) / 1e9:.0f} GB"
         )
-    step_d_s, step_e_s, bend = _line(made)
+    batches = [batch for batch in BATCHES if batch <= max(2, capacity / REQUEST_TOKENS)]
+    step_d_s, step_e_s, bend = _line(made, batches)
     b_s = made.prefill_token_s()
     shown = f"{architecture.name} on {group} x {gpu.name}, weights {made.weights}, KV {options.kv}"
     return Preset(
@@ -198,7 +200,7 @@ def derive(architecture: Architecture, gpu: Gpu, options: Options) -> Preset:
         capacity_tokens=capacity,
         min_load_gbytes_per_s=kv_bytes * copies / b_s / 1e9,
         source=f"derived: {shown}; {made.eff.source}; {gpu.source}",
-        error=_error_text(made, bend),
+        error=_error_text(made, batches[-1], bend),
         confidence="derived",
     )
 
@@ -273,17 +275,17 @@ class _Form:
         return max(kv_bytes * copies / rate, 4 * self.arch.layers * self.arch.cached_width / self.attention_flops)
 
 
-def _line(form: _Form) -> tuple[float, float, float]:
-    """d, e of the line that meets the steps of `BATCHES` best (relative), and by how much it misses them at most."""
-    batches = np.array(BATCHES, dtype=float)
-    steps = np.array([form.step_s(batch) for batch in BATCHES])
+def _line(form: _Form, sizes: Sequence[int]) -> tuple[float, float, float]:
+    """d, e of the line that meets the steps of some batches best (relative), and by how much it misses them at most."""
+    batches = np.array(sizes, dtype=float)
+    steps = np.array([form.step_s(batch) for batch in sizes])
     table = np.stack([np.ones_like(batches), batches], axis=1) / steps[:, None]
     (d_s, e_s), *_ = np.linalg.lstsq(table, np.ones_like(steps), rcond=None)
     return float(d_s), float(e_s), float(np.max(np.abs((d_s + e_s * batches) / steps - 1.0)))
 
 
-def _error_text(form: _Form, bend: float) -> str:
+def _error_text(form: _Form, largest: int, bend: float) -> str:
     text = form.eff.error if form.gpu.efficiencies_of_gpu else f"not measured on this GPU; on its model: {form.eff.error}"
     if form.arch.experts:
         text += "; not measured on a mixture of experts"
-    return f"{text}; the line through steps of 1-{BATCHES[-1]} requests misses the roofline by up to {100 * bend:.0f} %"
+    return f"{text}; the line through steps of 1-{largest} requests misses the roofline by up to {100 * bend:.0f} %"

@@ -63,7 +63,10 @@ def _sources_digest() -> str:
         spec = importlib.util.find_spec(point.module.split(".")[0])
         folders |= {Path(folder) for folder in (spec.submodule_search_locations or [])} if spec else set()
     files = [
-        path for folder in sorted(folders) for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".yaml", ".json")
+        path
+        for folder in sorted(folders)
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in (".py", ".yaml", ".json")
     ]
     return _files_digest([path for path in files if "commands" not in path.parts])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any
 
 from cacheenv import physics
@@ -85,7 +86,13 @@ def _list(as_json: bool) -> None:
         print(json.dumps(json_ready({**tree, "efficiencies": physics.list_efficiencies()}), allow_nan=False))
         return
     rows = [
-        [item.name, number(1e6 * item.prefill_b_s), number(1e3 * item.decode_d_s), f"{item.capacity_tokens:,}", item.confidence]
+        [
+            item.name,
+            number(1e6 * item.prefill_b_s),
+            number(1e3 * item.decode_d_s),
+            f"{item.capacity_tokens:,}",
+            item.confidence,
+        ]
         for item in presets
     ]
     print(align(["preset", "prefill [us/token]", "step [ms]", "capacity [tokens]", "evidence"], rows))
@@ -110,7 +117,7 @@ def _list(as_json: bool) -> None:
 
 def _shown(name: str) -> dict[str, Any]:
     """A preset, model or GPU of that name."""
-    kinds = (
+    kinds: tuple[tuple[Callable[[], list[str]], Callable[[str], Any]], ...] = (
         (physics.list_presets, physics.load_preset),
         (physics.list_models, physics.load_architecture),
         (physics.list_gpus, physics.load_gpu),
@@ -155,7 +162,11 @@ def _fit(arguments: argparse.Namespace) -> None:
         for phase, fit in sorted(fits.items(), reverse=True)
     ]
     preset = {**base, **{key: _rounded(value) for key, value in changed.items()}}
-    preset |= {"source": f"fitted to {arguments.file}", "error": "; ".join(said), "confidence": "fitted to own measurements"}
+    preset |= {
+        "source": f"fitted to {arguments.file}",
+        "error": "; ".join(said),
+        "confidence": "fitted to own measurements",
+    }
     physics.load_preset(preset)
     if arguments.json:
         errors = {phase: dataclasses.asdict(fit.errors) for phase, fit in fits.items()}
@@ -173,13 +184,12 @@ def _rounded(value: float) -> float:
 
 def _show_fit(fits: dict[str, Fit]) -> None:
     """How well the form meets the measurements, as comments above the YAML."""
-    table = [
-        [
-            phase, str(fit.errors.rows), *(f"{100 * value:.1f}" for value in (fit.errors.median, fit.errors.mean, fit.errors.p90)),
-            f"{100 * fit.errors.bias:+.1f}", f"{fit.errors.worst} ({100 * fit.errors.largest:+.0f} %)",
-        ]
-        for phase, fit in sorted(fits.items(), reverse=True)
-    ]  # fmt: skip
+    table = []
+    for phase, fit in sorted(fits.items(), reverse=True):
+        found = fit.errors
+        sizes = [f"{100 * value:.1f}" for value in (found.median, found.mean, found.p90)]
+        worst = f"{found.worst} ({100 * found.largest:+.0f} %)"
+        table.append([phase, str(found.rows), *sizes, f"{100 * found.bias:+.1f}", worst])
     header = ["phase", "rows", "median error [%]", "mean [%]", "p90 [%]", "bias [%]", "worst"]
     lines = align(header, table).splitlines()
     lines += [note for fit in fits.values() for note in fit.notes]

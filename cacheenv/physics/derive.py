@@ -207,9 +207,13 @@ def derive(architecture: Architecture, gpu: Gpu, options: Options) -> Preset:
 
 def _check_group(architecture: Architecture, gpu: Gpu, group: int) -> None:
     if group > gpu.gpus_per_server:
-        raise InputError(f"tp: expected at most {gpu.gpus_per_server}, the GPUs of a server with {gpu.name}, got {group}")
+        raise InputError(
+            f"tp: expected at most {gpu.gpus_per_server}, the GPUs of a server with {gpu.name}, got {group}"
+        )
     if architecture.heads % group:
-        raise InputError(f"tp: expected a divisor of the {architecture.heads} heads of {architecture.name}, got {group}")
+        raise InputError(
+            f"tp: expected a divisor of the {architecture.heads} heads of {architecture.name}, got {group}"
+        )
     if architecture.kv_heads % group and group % architecture.kv_heads:
         raise InputError(
             f"tp: expected a divisor or a multiple of the {architecture.kv_heads} KV heads of {architecture.name}, got "
@@ -285,7 +289,9 @@ def _line(form: _Form, sizes: Sequence[int]) -> tuple[float, float, float]:
 
 
 def _error_text(form: _Form, largest: int, bend: float) -> str:
-    text = form.eff.error if form.gpu.efficiencies_of_gpu else f"not measured on this GPU; on its model: {form.eff.error}"
+    text = (
+        form.eff.error if form.gpu.efficiencies_of_gpu else f"not measured on this GPU; on its model: {form.eff.error}"
+    )
     if form.arch.experts:
         text += "; not measured on a mixture of experts"
     return f"{text}; the line through steps of 1-{largest} requests misses the roofline by up to {100 * bend:.0f} %"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
 from cacheenv.errors import InputError
@@ -53,7 +54,7 @@ class Fit:
     notes: tuple[str, ...]
 
 
-def relative_errors(predicted: Sequence[float], measured: Sequence[float], places: Sequence[str]) -> Errors:
+def relative_errors(predicted: ArrayLike, measured: ArrayLike, places: Sequence[str]) -> Errors:
     """Errors of predictions.
 
     Args:

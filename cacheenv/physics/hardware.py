@@ -136,4 +136,3 @@ def _checked(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     if checked.get("prefill_b_s") == 0.0 and checked.get("prefill_c_s") == 0.0:
         raise ConfigError("prefill_b_s: expected a number > 0 where prefill_c_s is 0", "prefill_b_s")
     return checked
-

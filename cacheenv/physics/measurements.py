@@ -175,7 +175,9 @@ def _from_vllm(path: str, document: Mapping[str, Any]) -> list[Measurement]:
         columns[name] = values
     sizes = {len(values) for values in columns.values()}
     if len(sizes) != 1:
-        raise InputError(f"{path}: expected lists of one length, got {', '.join(f'{n} {len(columns[n])}' for n in columns)}")
+        raise InputError(
+            f"{path}: expected lists of one length, got {', '.join(f'{n} {len(columns[n])}' for n in columns)}"
+        )
     starts = document.get("start_times")
     if starts is None and document.get("max_concurrency") != 1:
         raise InputError(
@@ -254,8 +256,9 @@ def _time(path: str, row: str, column: str, value: Any, low: float | None = None
 def _alone_and_together(requests: Sequence[_Request]) -> list[Measurement]:
     """Measurements of logged requests.
 
-    The batch of a request is the mean number that decode while it does. A TTFT counts where nobody else waits for a first
-    token at the same time: it holds no wait behind another prefill. Cached tokens are not in these logs; 0 is assumed.
+    The batch of a request is the mean number that decode while it does. A TTFT counts where nobody else waits for a
+    first token at the same time: it holds no wait behind another prefill. Cached tokens are not in these
+    logs: 0 is assumed.
     """
     rows = []
     for own in requests:

@@ -28,8 +28,8 @@ def check_models(*ends: tuple[str, Preset]) -> None:
     for place, other in others:
         if not same_model(first, other):
             raise ConfigError(
-                f"{place}: expected the model of {ends[0][0]}, {first.model}, whose KV is handed over, got {other.model} "
-                "(to let its coefficients stand for that model: preset: {preset: NAME, model: MODEL, ...})",
+                f"{place}: expected the model of {ends[0][0]}, {first.model}, whose KV is handed over, got "
+                f"{other.model} (to let its coefficients stand for that model: {{preset: NAME, model: MODEL, ...}})",
                 place,
             )
         for field, unit in (("layers", "layers"), ("kv_bytes_per_token", "bytes of KV a token")):
@@ -58,12 +58,13 @@ def cluster_notes(cluster: ClusterConfig) -> list[str]:
         )
     if prefill.moved_bytes_per_token != decode.moved_bytes_per_token:
         notes.append(
-            f"prefill holds {prefill.kv_copies} and decode {decode.kv_copies} copies of each token's KV: a hand-over moves "
-            f"{prefill.moved_bytes_per_token:,} bytes a token, a migration {decode.moved_bytes_per_token:,}"
+            f"prefill holds {prefill.kv_copies} and decode {decode.kv_copies} copies of each token's KV: a hand-over "
+            f"moves {prefill.moved_bytes_per_token:,} bytes a token, a migration {decode.moved_bytes_per_token:,}"
         )
     if prefill.weight_bytes != decode.weight_bytes:
         notes.append(
-            f"prefill and decode hold {prefill.weight_bytes / 1e9:,.1f} and {decode.weight_bytes / 1e9:,.1f} GB of weights"
+            f"prefill and decode hold {prefill.weight_bytes / 1e9:,.1f} and {decode.weight_bytes / 1e9:,.1f} GB of "
+            "weights"
         )
     for role, section in (("prefill", cluster.prefill), ("decode", cluster.decode)):
         if isinstance(section.preset, dict) and "preset" in section.preset and "model" in section.preset:

@@ -147,9 +147,11 @@ def with_absolute_paths(tree: Mapping[str, Any], folder: Path | None = None) -> 
 
 def _with_absolute_model(section: Any, folder: Path | None) -> Any:
     """A section of instances whose preset is derived from a file: with its absolute path."""
-    preset = section.get("preset") if isinstance(section, Mapping) else None
+    if not isinstance(section, Mapping):
+        return section
+    preset = section.get("preset")
     model = preset.get("model") if isinstance(preset, Mapping) and "tp" in preset else None
-    if model is None or model in list_models():
+    if not isinstance(preset, Mapping) or model is None or model in list_models():
         return section
     path = os.fspath(model) if isinstance(model, os.PathLike) else model
     if not isinstance(path, str) or not (path.endswith(".json") or len(Path(path).parts) > 1):

@@ -15,8 +15,13 @@ LENGTHS = [(1000, 0.05), (2000, 0.1), (4000, 0.21), (8000, 0.45)]
 @pytest.fixture
 def csv(tmp_path):
     path = tmp_path / "own.csv"
-    rows = [f"{n},{b},{s},{0.01 + 1e-5 * b + 1e-8 * b * n}" for (n, s), b in zip(LENGTHS * 2, [1] * 4 + [8] * 4, strict=True)]
-    path.write_text("\n".join(["prompt,batch,ttft,tpot", *(row if row.split(",")[1] == "1" else drop(row) for row in rows)]) + "\n")
+    rows = [
+        f"{n},{b},{s},{0.01 + 1e-5 * b + 1e-8 * b * n}"
+        for (n, s), b in zip(LENGTHS * 2, [1] * 4 + [8] * 4, strict=True)
+    ]
+    path.write_text(
+        "\n".join(["prompt,batch,ttft,tpot", *(row if row.split(",")[1] == "1" else drop(row) for row in rows)]) + "\n"
+    )
     return path
 
 

@@ -100,7 +100,10 @@ def test_a_multimodal_model_is_its_decoder(tmp_path):
         ({**DENSE, "quantization_config": {"quant_method": "awq"}}, "quantization_config.quant_method: expected fp8"),
         ({**DENSE, "torch_dtype": "int8"}, "torch_dtype: expected one of bfloat16"),
         ({**DENSE, "num_experts": 8}, "num_experts_per_tok: missing"),
-        ({**DENSE, "num_experts": 8, "num_experts_per_tok": 9}, "num_experts_per_tok: expected at most num_experts = 8"),
+        (
+            {**DENSE, "num_experts": 8, "num_experts_per_tok": 9},
+            "num_experts_per_tok: expected at most num_experts = 8",
+        ),
         ({**DENSE, "kv_lora_rank": 16}, "qk_rope_head_dim: missing"),
     ],
 )
@@ -116,5 +119,5 @@ def test_what_cannot_be_read_is_named(tmp_path, config, part):
 def test_unknown_models_get_a_suggestion():
     with pytest.raises(InputError, match=r"unknown model 'llama3-8' \(did you mean 'llama3-8b'"):
         load_architecture("llama3-8")
-    with pytest.raises(InputError, match="no such file: nowhere/config.json"):
+    with pytest.raises(InputError, match=r"no such file: nowhere/config\.json"):
         load_architecture("nowhere/config.json")

@@ -114,4 +114,3 @@ def test_qwen3_32b_against_aiconfigurator():
     # AIConfigurator's static prefill of Qwen3-32B on 4 x H100, 4,096 tokens: 133.8 ms.
     assert 1e3 * prefill_seconds(load_preset("qwen3-32b_4xH100"), 4096) == pytest.approx(133.8, rel=0.015)
     assert 1e3 * prefill_seconds(derived("qwen3-32b", "h100-sxm", tp=4), 4096) == pytest.approx(133.8, rel=0.05)
-

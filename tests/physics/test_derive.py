@@ -1,4 +1,4 @@
-"""Coefficients from architecture and data sheet: by hand, against the presets that were made so, and what is refused."""
+"""Coefficients from architecture and data sheet: by hand, against presets that were made so; what is refused."""
 
 import math
 
@@ -99,7 +99,9 @@ def test_every_packaged_model_runs_somewhere_and_all_numbers_are_sane():
         made = 0
         for gpu in list_gpus():
             try:
-                preset = derive_preset(model, gpu, Options(tp=4 if model in ("qwen2.5-7b", "r1-distill-qwen-7b") else 8))
+                preset = derive_preset(
+                    model, gpu, Options(tp=4 if model in ("qwen2.5-7b", "r1-distill-qwen-7b") else 8)
+                )
             except InputError:
                 continue
             made += 1
@@ -117,7 +119,9 @@ def test_data_sheets_are_whole():
     for name in list_gpus():
         gpu = load_gpu(name)
         assert gpu.source and gpu.efficiencies in list_efficiencies()
-        assert all(math.isfinite(value) and value > 0 for value in (gpu.memory_gib, gpu.bf16_tflops, gpu.nic_gbytes_per_s))
+        assert all(
+            math.isfinite(value) and value > 0 for value in (gpu.memory_gib, gpu.bf16_tflops, gpu.nic_gbytes_per_s)
+        )
         assert gpu.fp8_tflops is None or 1.9 < gpu.fp8_tflops / gpu.bf16_tflops < 2.1
 
 

@@ -1,4 +1,4 @@
-"""The form fitted to measurements: exact ones give their coefficients back, and bad files are named by row and column."""
+"""The form fitted to measurements: exact ones give their coefficients back; bad files are named by row and column."""
 
 import json
 import random
@@ -70,7 +70,9 @@ def test_noise_shows_in_the_errors(tmp_path):
 
 def test_what_was_not_varied_stays_as_it_is(tmp_path):
     # Batch 1 all the time: d' + 2e-5 * 1 + f * context, and e cannot be told from d.
-    rows = read_measurements(csv_of(tmp_path, "prompt,tpot", *(f"{n},{0.02 + 1e-8 * (n + 0.5)!r}" for n in (1, 5000, 90000))))
+    rows = read_measurements(
+        csv_of(tmp_path, "prompt,tpot", *(f"{n},{0.02 + 1e-8 * (n + 0.5)!r}" for n in (1, 5000, 90000)))
+    )
     fit = fit_decode(rows, KNOWN)
     assert fit.coefficients["decode_e_s"] == 2e-5
     assert fit.coefficients["decode_d_s"] == pytest.approx(0.02 - 2e-5)
@@ -96,7 +98,7 @@ def test_errors_by_hand():
         (["prompt,ttft", "100,12000"], "row 2: column ttft: expected seconds, got 12000 (milliseconds?)"),
         (["prompt,ttft", "1.5,1"], "row 2: column prompt: expected an integer >= 1, got '1.5'"),
         (["prompt,cached,ttft", "100,100,1"], "row 2: column cached: expected less than the prompt's 100 tokens"),
-        (["prompt,ttft,tpot", "100,,"], "row 2: column ttft: expected a number of seconds, or one in column tpot"),
+        (["prompt,ttft,tpot", "100,,"], "row 2: column ttft: expected a number of seconds, or one in column"),
         (["prompt,batch,ttft", "100,0,1"], "row 2: column batch: expected an integer >= 1, got '0'"),
         (["prompt,ttft", "100,1,2"], "row 2: expected 2 columns as in the header, got 3"),
         (["prompt,tttf", "100,1"], "row 1: unknown column 'tttf' (did you mean 'ttft'?)"),
@@ -122,7 +124,8 @@ def test_too_few_sizes_are_refused(tmp_path):
 
 VLLM = {
     "max_concurrency": 2, "input_lens": [1000, 2000, 500], "output_lens": [3, 5, 2], "ttfts": [0.1, 0.2, 0.1],
-    "itls": [[0.02, 0.04], [0.02, 0.02, 0.03, 0.03], [0.05]], "errors": ["", "", ""], "start_times": [10.0, 10.11, 99.0],
+    "itls": [[0.02, 0.04], [0.02, 0.02, 0.03, 0.03], [0.05]], "errors": ["", "", ""],
+    "start_times": [10.0, 10.11, 99.0],
 }  # fmt: skip
 
 
@@ -172,7 +175,8 @@ def record(start_s, prompt, output, ttft_ms, gap_ms, **metadata):
 
 def test_records_of_aiperf(tmp_path):
     lines = [
-        record(1.0, 1000, 11, 100, 10), record(1.15, 2000, 11, 50, 10), record(5.0, 9, 9, 9, 9, benchmark_phase="warmup"),
+        record(1.0, 1000, 11, 100, 10), record(1.15, 2000, 11, 50, 10),
+        record(5.0, 9, 9, 9, 9, benchmark_phase="warmup"),
         record(6.0, 9, 9, 9, 9, was_cancelled=True),
     ]  # fmt: skip
     first, second = read_measurements(csv_of(tmp_path, *lines, name="profile_export.jsonl"))

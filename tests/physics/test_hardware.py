@@ -6,8 +6,9 @@ from cacheenv.errors import InputError
 from cacheenv.physics import Options, derive_preset, load_preset
 
 INLINE = {
-    "model": "my-model", "layers": 40, "prefill_a_s": 0.01, "prefill_b_s": 5e-5, "prefill_c_s": 1e-9, "decode_d_s": 0.02,
-    "decode_e_s": 1e-5, "decode_f_s": 5e-8, "kv_bytes_per_token": 100_000, "capacity_tokens": 500_000,
+    "model": "my-model", "layers": 40, "prefill_a_s": 0.01, "prefill_b_s": 5e-5, "prefill_c_s": 1e-9,
+    "decode_d_s": 0.02, "decode_e_s": 1e-5, "decode_f_s": 5e-8, "kv_bytes_per_token": 100_000,
+    "capacity_tokens": 500_000,
 }  # fmt: skip
 
 

@@ -28,7 +28,12 @@ def cluster(prefill, decode, **network):
     [
         ("llama3-70b_8xH100", "qwen2.5-72b_4xA100", {}, "cluster.decode.preset: expected the model of"),
         ("llama2-70b_8xA800_mooncake", "llama3-70b_8xH100", {}, "llama2-70b, whose KV is handed over, got llama3-70b"),
-        (SMALL, {**SMALL, "kv": "fp8"}, {}, "expected the 131072 bytes of KV a token of cluster.prefill.preset, got 65536"),
+        (
+            SMALL,
+            {**SMALL, "kv": "fp8"},
+            {},
+            "expected the 131072 bytes of KV a token of cluster.prefill.preset, got 65536",
+        ),
         ({"preset": "llama3-8b_1xH100", "layers": 30}, "llama3-8b_1xH100", {}, "expected the 30 layers"),
         ("llama3-8b_1xH100", "llama3-8b_1xH100", {"layers": 80}, "at most the 32 layers of llama3-8b, got 80"),
         ("llama3-8b_1xH100", {**SMALL, "tp": 3}, {}, "cluster.decode.preset: tp: expected a divisor"),
@@ -41,7 +46,7 @@ def test_two_models_are_refused(prefill, decode, network, part):
 
 
 def test_caches_larger_than_the_memory_are_refused():
-    with pytest.raises(InputError, match="cluster.decode.kv_tokens: expected at most the 457377 tokens"):
+    with pytest.raises(InputError, match=r"cluster\.decode\.kv_tokens: expected at most the 457377 tokens"):
         load_scenario(
             "kimi-chat",
             {

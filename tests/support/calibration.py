@@ -159,7 +159,9 @@ def aggregated(shared: Path, path: str, model: str, backend: str) -> Pairs:
 def h100_text(shared: Path) -> str:
     """Of `llama3-8b_1xH100`."""
     found = errors(blog_h100(shared, load_preset("llama3-8b_1xH100")))
-    return f"prefill: {said(found)} of {found.rows} prompt lengths from 10k to 100k; decode d and f are the published fit"
+    return (
+        f"prefill: {said(found)} of {found.rows} prompt lengths from 10k to 100k; decode d and f are the published fit"
+    )
 
 
 def a100_text(shared: Path) -> str:
@@ -172,8 +174,8 @@ def a100_text(shared: Path) -> str:
     mine = errors(inference_bench(shared, make))
     form = errors(inference_bench(shared, lambda model, group: bench_preset(model, group, "a100-80", wide)))
     return (
-        f"whole batches of this model: {said(mine)} of {mine.rows}; the derived form on all: {said(form)} of {form.rows} "
-        "(5 models, 1, 2 and 4 GPUs, batch 1-64, 128-2048 tokens in and out, where the KV fits)"
+        f"whole batches of this model: {said(mine)} of {mine.rows}; the derived form on all: {said(form)} of "
+        f"{form.rows} (5 models, 1, 2 and 4 GPUs, batch 1-64, 128-2048 tokens in and out, where the KV fits)"
     )
 
 
@@ -189,8 +191,8 @@ def mooncake_text(shared: Path) -> str:
     cold, warm = errors(figure_14(shared, preset)), errors(figure_14(shared, preset, 95))
     step = errors(figure_14_decode(shared, preset))
     return (
-        f"prefill from 8k to 128k tokens: {said(cold)}; with 95 % of the prompt cached {-100 * warm.bias:.0f} % too short in "
-        f"the mean ({said(warm)}); decode at batch 1: {said(step)}; e was not measured on this system"
+        f"prefill from 8k to 128k tokens: {said(cold)}; with 95 % of the prompt cached {-100 * warm.bias:.0f} % too "
+        f"short in the mean ({said(warm)}); decode at batch 1: {said(step)}; e was not measured on this system"
     )
 
 
@@ -201,8 +203,8 @@ def splitwise_text(shared: Path, name: str, gpu: str) -> str:
     first = errors((predicted, measured) for predicted, measured, _, _ in rows.values())
     above = [row[0] / row[1] - 1.0 for (prompt, batch, _), row in rows.items() if prompt * batch > 4096]
     return (
-        f"decode {said(step)}; prefill {said(first)} of {first.rows} configurations; above 4,096 batched tokens, where the "
-        f"data jump, {-100 * float(np.median(above)):.0f} % too short in the median"
+        f"decode {said(step)}; prefill {said(first)} of {first.rows} configurations; above 4,096 batched tokens, where "
+        f"the data jump, {-100 * float(np.median(above)):.0f} % too short in the median"
     )
 
 
@@ -213,9 +215,9 @@ def deepseek_text(_shared: Path) -> str:
     wide = 8 * 256 / decode_step_seconds(preset, 256, 256 * 2050)
     narrow = 8 * 88 / decode_step_seconds(preset, 88, 88 * 4989)
     return (
-        f"against published tokens/s of a node: prefill of 2k prompts {100 * (prefill / 52_300 - 1):+.1f} % (52.3k), decode "
-        f"at batch 256 {100 * (wide / 22_300 - 1):+.1f} % (22.3k), at about 88 {100 * (narrow / 14_800 - 1):+.1f} % (14.8k), "
-        "after scaling to them by 1.15 and 0.74"
+        f"against published tokens/s of a node: prefill of 2k prompts {100 * (prefill / 52_300 - 1):+.1f} % (52.3k), "
+        f"decode at batch 256 {100 * (wide / 22_300 - 1):+.1f} % (22.3k), at about 88 "
+        f"{100 * (narrow / 14_800 - 1):+.1f} % (14.8k), after scaling to them by 1.15 and 0.74"
     )
 
 
@@ -251,7 +253,10 @@ def _figure_12(link: str, backend: str) -> Callable[[Path], Pairs]:
 def _engine_docs(shared: Path) -> Pairs:
     link = load_link("rdma_8x200g_te")
     return [
-        (link.setup_s + int(row["prompt_tokens"]) * QWEN3_8B_KV / link.gbytes_per_s / 1e9, float(row["transfer_ms"]) / 1e3)
+        (
+            link.setup_s + int(row["prompt_tokens"]) * QWEN3_8B_KV / link.gbytes_per_s / 1e9,
+            float(row["transfer_ms"]) / 1e3,
+        )
         for row in table(shared, "mooncake_docs/vllm_pd_h800_qwen3-8b_tp8.csv")
     ]
 
@@ -304,7 +309,10 @@ def _send_recv(link: str, per_node: str) -> Callable[[Path], Pairs]:
 #: Link -> its pairs, and what they are.
 LINKS: dict[str, tuple[Callable[[Path], Pairs], str]] = {
     "rdma_8x200g_te": (_engine_docs, "128 to 32k tokens of Qwen3-8B"),
-    "rdma_4x200g_te": (_figure_12("rdma_4x200g_te", "transfer_engine"), "1-100 GB; it does not describe small messages"),
+    "rdma_4x200g_te": (
+        _figure_12("rdma_4x200g_te", "transfer_engine"),
+        "1-100 GB; it does not describe small messages",
+    ),
     "rdma_4x200g_storage_path": (_storage, "8k to 128k tokens of a 70B model"),
     "rdma_1x400g": (
         _sizes("uccl_blog/single_message_400g_nixl.csv", "message_kb", "gbytes_per_s", 1.5e-5, 49.4),

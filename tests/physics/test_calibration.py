@@ -6,6 +6,7 @@ import vllm_replay
 from calibration import errors
 
 from cacheenv.physics import (
+    list_efficiencies,
     list_block_costs,
     list_links,
     list_presets,
@@ -14,6 +15,7 @@ from cacheenv.physics import (
     load_preset,
     prefill_seconds,
 )
+from cacheenv.physics.derive import load_efficiencies
 
 #: Presets of which no data lie in the calibration folder, and links that are assumed.
 WITHOUT_DATA = {
@@ -50,6 +52,15 @@ def test_the_stated_error_is_the_computed_one(data, name):
         else calibration.block_cost_text(data, name)
     )  # fmt: skip
     assert stated(name) == text, "run python tests/support/calibration.py SHARED"
+
+
+@pytest.mark.parametrize("name", calibration.EFFICIENCIES)
+def test_the_error_of_the_form_is_the_computed_one(data, name):
+    assert load_efficiencies(name).error == calibration.EFFICIENCIES[name](data)
+
+
+def test_all_efficiencies_have_data():
+    assert list(calibration.EFFICIENCIES) == list_efficiencies()
 
 
 def derived(model, gpu, **options):

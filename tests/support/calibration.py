@@ -235,6 +235,67 @@ PRESETS: dict[str, Callable[[Path], str]] = {
     ),
 }
 
+# ---- the texts of the efficiencies: presets derived with them
+
+
+def _derived(model: str, gpu: str, tp: int = 1, **more: Any) -> Preset:
+    return load_preset({"model": model, "gpu": gpu, "tp": tp, **more})
+
+
+def _replayed(shared: Path, gpu: str, run: str, **more: Any) -> str:
+    tpot, ttft = vllm_replay.replay_errors(shared, _derived("llama3-8b", gpu, **more), run)
+    named = (("TPOT", tpot), ("TTFT", ttft))
+    both = [f"{name} {said(found)} ({100 * found.bias:+.0f} % in the mean)" for name, found in named]
+    return f"replay of a {ttft.rows}-request vLLM run of an 8B model: {'; '.join(both)}"
+
+
+def form_a100(shared: Path) -> str:
+    """Kernels on an A100: against Mooncake's engine, and against vLLM of 2024."""
+    cold = errors(figure_14(shared, _derived("llama2-70b", "a800", 8)))
+    step = errors(figure_14_decode(shared, _derived("llama2-70b", "a800", 8)))
+    old = errors(inference_bench(shared, lambda model, group: bench_preset(model, group, "a100-80", None)))
+    return (
+        f"70B on 8xA800 (Mooncake): prefill {said(cold)}, decode at batch 1 {-100 * step.bias:.0f} % too fast; vLLM of "
+        f"2024: whole batches {-100 * old.bias:.0f} % too fast"
+    )
+
+
+def form_h100(shared: Path) -> str:
+    """Kernels on an H100: against vLLM and TensorRT-LLM."""
+    alone = errors(blog_h100(shared, _derived("llama3-8b", "h100-sxm")))
+    large = errors(aggregated(shared, "meta-llama/Llama-3.1-70B", "llama3-70b", "vllm"))
+    other = errors(aggregated(shared, "Qwen/Qwen3-32B", "qwen3-32b", "trtllm"))
+    return (
+        f"8B TTFT in vLLM {said(alone)} ({100 * alone.bias:+.0f} % in the mean); TPOT of aggregated serving in FP8: 70B in "
+        f"vLLM {said(large)} of {large.rows}, Qwen3-32B in TensorRT-LLM {said(other)} of {other.rows}"
+    )
+
+
+def form_vllm2024(shared: Path) -> str:
+    """vLLM of 2024 on A100."""
+    found = errors(inference_bench(shared, lambda model, group: bench_preset(model, group, "a100-80", "a100_vllm2024")))
+    return f"whole batches of 5 models on 1, 2 and 4 GPUs: {said(found)} of {found.rows}"
+
+
+def form_mooncake(shared: Path) -> str:
+    """Mooncake on 8xA800."""
+    preset = _derived("llama2-70b", "a800", 8, efficiencies="a800_mooncake")
+    step = errors(figure_14_decode(shared, preset))
+    return (
+        f"prefill from 8k to 128k tokens {said(errors(figure_14(shared, preset)))}; its decode was not fitted and is "
+        f"{-100 * step.bias:.0f} % too fast"
+    )
+
+
+EFFICIENCIES: dict[str, Callable[[Path], str]] = {
+    "a100": form_a100,
+    "h100": form_h100,
+    "a100_vllm2024": form_vllm2024,
+    "a800_mooncake": form_mooncake,
+    "rtx4090": lambda shared: _replayed(shared, "rtx4090", "RTX4090", capacity_tokens=41_408),
+    "rtxpro6000": lambda shared: _replayed(shared, "rtxpro6000", "RTXPRO6000"),
+}
+
 # ---- links and block costs
 
 
@@ -363,15 +424,17 @@ def all_texts(shared: Path) -> dict[str, str]:
 
 
 def main(shared: Path) -> None:
-    """Writes the figures into `presets.yaml`."""
-    path = Path(physics.__file__).parent / "presets.yaml"
-    texts: dict[str, Any] = all_texts(shared)
-    lines, name = [], ""
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        start = re.fullmatch(r"  ([\w.-]+):", line)
-        name = start[1] if start else name
-        lines.append(f'    error: "{texts[name]}"' if line.startswith("    error:") and name in texts else line)
-    path.write_text("\n".join(lines), encoding="utf-8")
+    """Writes the figures into `presets.yaml` and `gpus.yaml`."""
+    folder = Path(physics.__file__).parent
+    forms = {name: text(shared) for name, text in EFFICIENCIES.items()}
+    for path, texts in ((folder / "presets.yaml", all_texts(shared)), (folder / "gpus.yaml", forms)):
+        lines, name = [], ""
+        for line in path.read_text(encoding="utf-8").split("\n"):
+            start = re.fullmatch(r"  ([\w.-]+):", line)
+            name = start[1] if start else name
+            found = re.fullmatch(r"( +)error: \".*\"(}?)", line)
+            lines.append(f'{found[1]}error: "{texts[name]}"{found[2]}' if found and name in texts else line)
+        path.write_text("\n".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

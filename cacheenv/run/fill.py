@@ -114,7 +114,7 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "num_decode": len(spec.decode),
         "page_tokens": cluster.page_tokens,
         "holder_words": holder_words(spec),
-        "layers": cluster.network.layers,
+        "layers": spec.layers,
         "sharing": SHARINGS.index(cluster.network.sharing),
         "handover": HANDOVERS.index(cluster.network.handover),
         "handover_fixed_s": spec.handover_fixed_s,

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from cacheenv import physics, workload
 from cacheenv.errors import ConfigError, InputError
+from cacheenv.scenario.models import check_layers, check_models
 from cacheenv.scenario.sections import TRACE_KIND, ClusterConfig, WorkloadConfig
 
 
@@ -15,7 +16,7 @@ def _fail(place: str, message: str) -> NoReturn:
     raise ConfigError(f"{place}: {message}", place)
 
 
-def _preset(place: str, load: Callable[[str], Any], name: str) -> Any:
+def _preset(place: str, load: Callable[[Any], Any], name: Any) -> Any:
     try:
         return load(name)
     except InputError as problem:
@@ -31,6 +32,8 @@ def check_cluster(cluster: ClusterConfig) -> None:
     page = cluster.page_tokens
     prefill_preset = _preset("cluster.prefill.preset", physics.load_preset, cluster.prefill.preset)
     decode_preset = _preset("cluster.decode.preset", physics.load_preset, cluster.decode.preset)
+    check_models(("cluster.prefill.preset", prefill_preset), ("cluster.decode.preset", decode_preset))
+    check_layers(cluster.network.layers, prefill_preset)
     _preset("cluster.network.link", physics.load_link, cluster.network.link)
     capacity = cluster.decode.kv_tokens if cluster.decode.kv_tokens is not None else decode_preset.capacity_tokens
     for place, tokens in (
@@ -48,6 +51,12 @@ def check_cluster(cluster: ClusterConfig) -> None:
             "cluster.prefill.cache_tokens",
             f"expected at most the {held} tokens that {prefill_preset.name} holds beside its weights, got "
             f"{cluster.prefill.cache_tokens} (host memory is cluster.prefill.host_cache_tokens)",
+        )
+    if capacity > decode_preset.capacity_tokens:
+        _fail(
+            "cluster.decode.kv_tokens",
+            f"expected at most the {decode_preset.capacity_tokens} tokens that {decode_preset.name} holds beside its "
+            f"weights, got {capacity}",
         )
     if cluster.decode.reserve_tokens >= capacity:
         _fail("cluster.decode.reserve_tokens", f"expected less than the KV capacity of {capacity} tokens")

@@ -99,6 +99,7 @@ class ClusterSpec:
         store: The store.
         setup_s: Fixed time of a transfer, seconds.
         handover_fixed_s: Fixed time of a hand-over, seconds.
+        layers: Pieces of layer-wise overlap.
         prefill_kv_bytes: Bytes that a transfer from a prefill instance moves for one token, copies included.
         decode_kv_bytes: The same from a decode instance.
     """
@@ -108,6 +109,7 @@ class ClusterSpec:
     store: StoreSpec
     setup_s: float
     handover_fixed_s: float
+    layers: int
     prefill_kv_bytes: int
     decode_kv_bytes: int
 
@@ -169,6 +171,7 @@ def resolve(scenario: Scenario, *, prefill: Preset | None = None, decode: Preset
         ),
         setup_s=setup_s,
         handover_fixed_s=setup_s if handover_fixed_s is None else handover_fixed_s,
+        layers=prefill.layers if cluster.network.layers is None else cluster.network.layers,
         prefill_kv_bytes=prefill.moved_bytes_per_token,
         decode_kv_bytes=decode.moved_bytes_per_token,
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from cacheenv.scenario.schema import choice, flag, integer, mapping, number, section, text
+from cacheenv.scenario.schema import choice, flag, integer, mapping, number, section, text, text_or_mapping
 from cacheenv.sim.cache.eviction import EVICTIONS
 from cacheenv.sim.decode.damping import DAMPINGS
 from cacheenv.sim.decode.preemption import PREEMPTIONS
@@ -70,7 +70,9 @@ class PrefillConfig:
     """Prefill instances."""
 
     count: int = integer(8, "instances", low=1, high=4096)
-    preset: str = text("llama2-70b_8xA800_mooncake", "hardware and model preset (latency coefficients)")
+    preset: str | Mapping[str, Any] = text_or_mapping(
+        "llama2-70b_8xA800_mooncake", "model on hardware: a name, coefficients, or {model, gpu, tp}"
+    )
     cache_tokens: int | None = integer(
         None,
         "prefix cache of an instance's GPUs, tokens (running prompts included); null = what the hardware holds",
@@ -107,7 +109,9 @@ class DecodeConfig:
     """Decode instances."""
 
     count: int = integer(8, "instances", low=1, high=4096)
-    preset: str = text("llama2-70b_8xA800_mooncake", "hardware and model preset (latency coefficients)")
+    preset: str | Mapping[str, Any] = text_or_mapping(
+        "llama2-70b_8xA800_mooncake", "model on hardware: a name, coefficients, or {model, gpu, tp}"
+    )
     kv_tokens: int | None = integer(None, "KV capacity, tokens; null = the preset's", low=2, optional=True)
     max_batch: int = integer(256, "requests in the batch at most", low=1, high=65536)
     reserve_tokens: int = integer(512, "head-room for growth of each request at admission, tokens", low=1)
@@ -129,7 +133,9 @@ class NetworkConfig:
     nic_gbytes_per_s: float | None = number(None, "NIC bandwidth, GB/s; null = the preset's", above=0, optional=True)
     setup_s: float | None = number(None, "fixed time of a transfer, s; null = the preset's", low=0, optional=True)
     per_block_s: float = number(0.0, "fixed time of each page moved, s", low=0)
-    layers: int = integer(80, "model layers: granularity of layer-wise overlap", low=1, high=100_000)
+    layers: int | None = integer(
+        None, "pieces of layer-wise overlap; null = the model's layers", low=1, high=100_000, optional=True
+    )
     sharing: str = choice("max_min", SHARINGS, "how flows share NICs: max-min fair, or an equal part at each end")
     handover: str = choice(
         "chunked", HANDOVERS, "hand-over: piece by piece, behind the last piece, or after the prefill"

@@ -1,6 +1,6 @@
 """`dynamo`: NVIDIA Dynamo's KV router.
 
-Source: ai-dynamo/dynamo, read in the forks wxsms/dynamo @2a6da14c (2026-08-21, `lib/kv-router/src/scheduling/selector/`)
+Source: ai-dynamo/dynamo, read in forks: wxsms/dynamo @2a6da14c (2026-08-21, `lib/kv-router/src/scheduling/selector/`)
 and michaelfeil/dynamo @fb15e20c (2025-08-20, the older form, the same where the credit does not exceed the load).
 Rule: with blocks of B tokens, for each prefill instance
   * load = (new tokens of requests whose prefill has not ended + prompt) / B

@@ -2,8 +2,9 @@
 
 Source: none, OURS: a stronger form of Algorithm 1 of Mooncake (arXiv 2407.00079 section 6), whose ratio test never
 compares transfer with computing.
-Rule: for each prefill instance cost = T_queue + the smaller of T_prefill(prompt, local) and transfer + T_prefill(prompt,
-best); the prefix is pulled where the second is smaller. The cheapest instance is taken, ties at random.
+Rule: for each prefill instance cost = T_queue + the smaller of T_prefill(prompt, local) and
+transfer + T_prefill(prompt, best); the prefix is pulled where the second is smaller. The cheapest instance is taken,
+ties at random.
 Decode: as `least_tbt`, which is `mooncake`'s.
 Brings: an index that learns at the assignment, as `mooncake` does.
 Ours: all of it. Forecasts are those of `mooncake`; the wait for the schedule counts where it is longer than the

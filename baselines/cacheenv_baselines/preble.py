@@ -6,8 +6,8 @@ Rule: the load of a prefill instance is the seconds of prefill that were sent to
   * Exploit, where the longest predicted hit is longer than the rest of the prompt: the instances with that hit, of
     those the least loaded. Ties at random.
   * Explore otherwise: the least loaded of all.
-  * Rebalance: once `warmup_requests` an instance have been sent, and the heaviest load exceeds `balance` x the lightest,
-    what would go to the heaviest goes to the lightest.
+  * Rebalance: once `warmup_requests` an instance have been sent, and the heaviest load exceeds `balance` x the
+    lightest, what would go to the heaviest goes to the lightest.
 Decode: the fewest requests in flight, ties at random. No pull.
 Parameters:
   window_s (s): what counts as load

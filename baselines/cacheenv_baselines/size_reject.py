@@ -1,7 +1,7 @@
 """`size_reject`: refuse by forecast, and long prompts while the cluster is short.
 
-Source: none, OURS. Learned admission was found to gain by whom it refuses: long prompts while promised KV is near the
-capacity. A rule with a few numbers does much of that, so gains are to be measured against it.
+Source: none, OURS. Probes of learned admission gained mostly by whom they refused: long prompts while promised KV was
+near the capacity. This rule can say that in a few numbers, so that a learned gain is not taken for scheduling.
 Rule: with the forecasts for the proposed route refuse where
   1. predicted TTFT > `ttft` x its SLO, or predicted step > `tbt` x the SLO between tokens, or KV tokens of the decode
      instance, resident or promised, + prompt + `reserve_tokens` > `kv` x capacity;
@@ -17,7 +17,7 @@ State: number and tokens of the prompts so far.
 Ours: all of it. The step counts all that is assigned to the instance, as in `least_tbt`; the SLO between tokens is the
 tail SLO, else TPOT. Objectives that are not set are not checked. Without this request there is no pressure on an idle
 cluster, so the longest prompt is accepted there if it can be served in time. Where admission is asked again after a
-prefill, it accepts. The four ratios are meant to be tuned for each scenario, on seeds that are not judged on.
+prefill, it accepts. The parameters are meant to be tuned for each scenario, on seeds that are not judged on.
 """
 
 from __future__ import annotations

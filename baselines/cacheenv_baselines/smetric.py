@@ -5,8 +5,8 @@ Rule: the load of a prefill instance is the tokens that are routed there and not
   * First turn of a session, or none: the least loaded instance, whatever is cached. Ties at random.
   * Later turns: the instance with the longest predicted hit, of equal ones the least loaded; unless its load is beyond
     `overload` x mean load, or the hit is below `hit_share` x what the history should give. Then the least loaded.
-Decode: the fewest requests in flight, ties at random. Where the cluster store has more of the prompt, and fetching it is
-predicted to save time, it is pulled.
+Decode: the fewest requests in flight, ties at random. Where the cluster store has more of the prompt, and fetching it
+is predicted to save time, it is pulled.
 Parameters:
   overload (ratio): to the mean load; "about 2" in the summary
   hit_share (share): of the pages of the session's last prompt; OURS, the summary says "well below"

@@ -47,26 +47,16 @@ def fill_loads(view, tokens):
             tokens[d, h] = tokens[d, h + 1]
 
 
-@jit
-def fill_peaks(tokens, peaks):
-    """The largest and the second largest load after each step, and who has the largest; shape (3, steps)."""
-    peaks[:] = -1.0
-    for h in range(peaks.shape[1]):
-        for g in range(len(tokens)):
-            if tokens[g, h] > peaks[0, h]:
-                peaks[1, h], peaks[0, h], peaks[2, h] = peaks[0, h], tokens[g, h], g
-            elif tokens[g, h] > peaks[1, h]:
-                peaks[1, h] = tokens[g, h]
-
-
 @policy(kind="decode_choice", params={"horizon_steps": 40}, needs_running=True)
 def bf_io(view, rng, params):
     """BF-IO's objective for one request: least sum of the largest loads over the next steps."""
     steps, num_decode = max(1, int(params[0])), view.cluster[0].num_decode
     request = view.request[0]
-    tokens, peaks = np.zeros((num_decode, steps + 1)), np.zeros((3, steps))
+    tokens, largest = np.zeros((num_decode, steps + 1)), np.zeros(steps)
     fill_loads(view, tokens)
-    fill_peaks(tokens, peaks)
+    for d in range(num_decode):
+        for h in range(steps):
+            largest[h] = max(largest[h], tokens[d, h])
     best, count, best_peak, best_own, best_full = -1, 0, 0.0, 0.0, True
     for d in range(num_decode):
         row = view.decode[d]
@@ -74,8 +64,7 @@ def bf_io(view, rng, params):
         peak, own = 0.0, 0.0
         for h in range(steps):
             joined = request.prompt_tokens + h if request.predicted_output_tokens > h else 0
-            others = peaks[1, h] if peaks[2, h] == d else peaks[0, h]
-            peak += max(tokens[d, h] + joined, others)
+            peak += max(tokens[d, h] + joined, largest[h])
             own += tokens[d, h]
         better = peak < best_peak or (peak == best_peak and own < best_own)
         same = peak == best_peak and own == best_own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cacheenv_baselines.bf_io import fill_loads, fill_peaks
+from cacheenv_baselines.bf_io import fill_loads
 
 
 def chosen(decider, name, view, **params):
@@ -69,9 +69,6 @@ def test_bf_io_loads_by_hand(build, fill, add_running):
     fill(view.decode, pending_requests=[0, 2], pending_tokens=[0, 40])
     fill_loads(view, tokens)
     assert tokens[:, :3].tolist() == [[1800, 1803, 302], [40, 42, 44]]
-    peaks = np.zeros((3, 3))
-    fill_peaks(tokens[:, :], peaks)
-    assert peaks.tolist() == [[1800, 1803, 302], [40, 42, 44], [0, 0, 0]]
 
 
 def test_bf_io_keeps_the_largest_load_small(build, fill, add_running, decider):

@@ -291,8 +291,8 @@ def test_linear_by_hand(build, fill, decider):
     assert prefill_of(decider("linear", unmatched=1, requests=1, tokens=-1), view) == 1  # .7, .1, 1
     fill(view.decode, inflight_requests=[4, 5], kv_tokens=[900, 100], pending_tokens=[0, 100])
     assert decider("linear").route(view)[1] == 0
-    assert decider("linear", decode_requests=0, decode_tokens=1).route(view)[1] == 1
     assert decider("linear", decode_requests=1, decode_tokens=0.2).route(view)[1] == 0  # .8 + .2, 1 + .044
+    assert decider("linear", decode_requests=1, decode_tokens=0.3).route(view)[1] == 1  # .8 + .3, 1 + .067
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,12 @@ from cacheenv.policy import jit, policy, random_below, route
 
 
 @jit
-def fill_loads(view, tokens):
-    """KV tokens on each decode instance after each of so many steps; shape (instances, steps + 1), the last unused."""
+def fill_loads(view, tokens, requests):
+    """KV tokens on each decode instance after each of so many steps: (instances, steps + 1), the last unused.
+
+    `requests`: room of the same shape. Both are handed in as zeros.
+    """
     steps = tokens.shape[1] - 1
-    requests = np.zeros(tokens.shape)
     for j in range(view.cluster[0].num_running):
         running = view.running[j]
         last = int(max(0, math.ceil(min(float(steps), running.predicted_remaining_tokens))))
@@ -53,7 +55,7 @@ def bf_io(view, rng, params):
     steps, num_decode = max(1, int(params[0])), view.cluster[0].num_decode
     request = view.request[0]
     tokens, largest = np.zeros((num_decode, steps + 1)), np.zeros(steps)
-    fill_loads(view, tokens)
+    fill_loads(view, tokens, np.zeros((num_decode, steps + 1)))
     for d in range(num_decode):
         for h in range(steps):
             largest[h] = max(largest[h], tokens[d, h])

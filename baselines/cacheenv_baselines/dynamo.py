@@ -37,13 +37,15 @@ from cacheenv.policy import jit, least, policy, route, uniform
 @jit
 def cheapest(rng, costs, temperature):
     """Index of the least cost, ties at random, or at a temperature a random one that prefers small costs."""
-    lowest, highest = costs.min(), costs.max()
+    lowest, highest = costs[0], costs[0]
+    for cost in costs:
+        lowest, highest = min(lowest, cost), max(highest, cost)
     if temperature <= 0.0 or highest == lowest:
-        best, count = -1, 0
+        best, count, best_cost = -1, 0, 0.0
         for i in range(len(costs)):
-            take, count = least(rng, best, count, costs[i], lowest if best < 0 else costs[best])
+            take, count = least(rng, best, count, costs[i], best_cost)
             if take:
-                best = i
+                best, best_cost = i, costs[i]
         return best
     total, scale = 0.0, (highest - lowest) * temperature
     for cost in costs:

@@ -67,7 +67,7 @@ def test_bf_io_loads_by_hand(build, fill, add_running):
                        {"instance": 0, "kv_tokens": 300, "predicted_remaining_tokens": 99.0},
                        {"instance": 1, "kv_tokens": 700, "predicted_remaining_tokens": 0.0}])  # fmt: skip
     fill(view.decode, pending_requests=[0, 2], pending_tokens=[0, 40])
-    fill_loads(view, tokens)
+    fill_loads(view, tokens, np.zeros((2, 4)))
     assert tokens[:, :3].tolist() == [[1800, 1803, 302], [40, 42, 44]]
 
 

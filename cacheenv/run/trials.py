@@ -7,7 +7,7 @@ having decided would have. What a copy believes of the future is another matter 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -28,6 +28,9 @@ from cacheenv.sim.view.columns import allocate_view, handles_of, view_rows
 
 #: Tables that are work space (written before they are read), or that are copied in part.
 NOT_COPIED = {*WORKLOAD_TABLES, "holder_mask", "queue_order", "slot_gaps", "policy_rng", "policy_params"}
+#: What is read to tell who is on track.
+REQUEST_COLUMNS = ("arrival_s", "state")
+DECODE_COLUMNS = ("batch", "base_s", "slope_s", "step", "start_s", "stall_s", "planned")
 #: Apart from the seeds of episodes.
 MODEL_STREAM = 0x6C6F6F6B
 
@@ -90,8 +93,9 @@ class Trials:
     def _streams(self) -> tuple[np.ndarray, np.ndarray]:
         if self._own_streams is not None:
             return self._own_streams
-        world = self._worlds.world(self._index)
-        return world.policy_rng, world.policy_params
+        tables = self._worlds.tables
+        assert tables is not None
+        return tables.policy_rng[self._index], tables.policy_params[self._index]
 
     def base_action(self) -> int:
         """What the base does here; to be asked once a decision, since its random stream and its state go on."""
@@ -135,7 +139,8 @@ class Trials:
         if scenario.workload.kind == TRACE_KIND:
             raise InputError(f"scenario {scenario.name}: expected a generator to sample the future from, got a trace")
         if (seed, number) not in self._models:
-            self._models[seed, number] = Model(scenario.make_workload(np.random.SeedSequence([MODEL_STREAM, seed, number])))
+            drawn = np.random.SeedSequence([MODEL_STREAM, seed, number]).generate_state(1)[0]
+            self._models[seed, number] = Model(scenario.make_workload(int(drawn)))
         return self._models[seed, number]
 
     def play(self, actions: Sequence[int], horizon_s: float, future: Future | None = None) -> list[Outcome]:
@@ -186,7 +191,7 @@ class _Copy:
                 else:
                     arrays[name] = np.zeros((1, *whole.shape[1:]), whole.dtype)
         self.tables = World(**arrays)
-        self.world = World(*(table[0] for table in self.tables))  # type: ignore[arg-type]
+        self.world = World(*(table[0] for table in self.tables))
         self._source = source
         self._pairs = [
             (_raw(getattr(source, name)), _raw(getattr(self.world, name))[: getattr(source, name).nbytes])
@@ -206,6 +211,10 @@ class _Copy:
         self.workload_of = np.zeros(1, np.int64)
         self.handles = handles_of(self.tables, self.workload_of, self._views)
         self._used_slots = np.zeros(len(self.world.slot), np.bool_)
+        self._counters = [self.world.state[name] for name in ("met", "violated", "rejected", "integral_s")]
+        self._slot_requests = source.slot["request"], self.world.slot["request"]
+        self._take_over(streams)
+        self._progress = Progress(self.world)
 
     def fits(self, worlds: Worlds, index: int, future: Future) -> bool:
         """Whether the world's tables are still those that the copy was made for, and its future finds room in it."""
@@ -221,7 +230,7 @@ class _Copy:
         if running:
             self.view.running[:running] = self._shown.running[:running]
         self.world.policy_rng[...], self.world.policy_params[...] = streams
-        used = self._source.slot["request"] >= 0  # of all other slots the histograms are 0
+        used = self._slot_requests[0] >= 0  # of all other slots the histograms are 0
         rows = np.flatnonzero(used | self._used_slots)
         self.world.slot_gaps[rows] = self._source.slot_gaps[rows]
 
@@ -242,7 +251,7 @@ class _Copy:
         self._take_over(streams)
         config, state, cluster = self.world.config[0], self.world.state[0], self.view.cluster[0]
         future.enter(self.world, self.handles)
-        before = state.met, state.violated, state.rejected, state.integral_s
+        before = self._counts()
         config.horizon_s = min(end_s, float(state.now_s) + horizon_s)
         take(self.handles, 0, int(cluster.decision), action)
         while True:
@@ -253,11 +262,14 @@ class _Copy:
                 take(self.handles, 0, stop, 1)
             else:
                 break
-        self._used_slots = self.world.slot["request"] >= 0
+        self._used_slots = self._slot_requests[1] >= 0
         if stop == STOP_GROW:
             return None
-        counts = [int(now - then) for now, then in zip((state.met, state.violated, state.rejected), before, strict=False)]
-        return Outcome(*counts, on_track(self.world), float(state.integral_s - before[3]))
+        met, violated, rejected, seconds = (now - then for now, then in zip(self._counts(), before, strict=True))
+        return Outcome(int(met), int(violated), int(rejected), self._progress.on_track(), seconds)
+
+    def _counts(self) -> list[float]:
+        return [float(column[0]) for column in self._counters]
 
 
 def _raw(table: np.ndarray) -> np.ndarray:
@@ -265,38 +277,42 @@ def _raw(table: np.ndarray) -> np.ndarray:
     return table.reshape(-1).view(np.ndarray).view(np.uint8)
 
 
-def on_track(world: World) -> int:
-    """Counted requests in the system that are not settled and would meet the objectives; see :class:`Outcome`."""
-    state, config, request = world.state[0], world.config[0], world.request
-    here = np.flatnonzero(
-        (request["counted"] == 1)
-        & (request["settled"] == 0)
-        & (request["state"] != DONE)
-        & (request["arrival_s"] >= 0)
-        & ((request["state"] != FUTURE) | (request["retries"] == 0))
-    )
-    if not len(here):
-        return 0
-    rows, decode = request[here], world.decode
-    now_s = float(state.now_s)
-    waits = (rows["prefill_end_s"] == 0.0) | (rows["first_token_s"] == 0.0)
-    fine = np.where(waits, now_s - rows["arrival_s"] <= config.slo_ttft_s, True)
-    at = rows["decode_instance"]
-    spec = world.instance[decode["instance"]]
-    pace_s = np.where(decode["batch"] > 0, decode["base_s"], spec["decode_d_s"])[at]
-    runs = rows["state"] == RUNNING
-    made = rows["generated"] + np.where(
-        runs, (decode["step"] + _steps_ended(decode, now_s))[at] - world.slot["join_step"][rows["slot"]], 0
-    )
-    left_s = np.maximum(rows["output_tokens"] - made, 0) * pace_s
-    gaps = np.maximum(rows["output_tokens"] - 1, 1)
-    fine &= waits | ((now_s - rows["first_token_s"] + left_s) / gaps <= config.slo_tpot_s)
-    fine &= waits | (pace_s <= config.slo_tbt_tail_s)
-    fine &= waits | (now_s - rows["arrival_s"] + left_s + config.response_overhead_s <= config.slo_e2e_s)
-    return int(np.count_nonzero(fine))
+class Progress:
+    """Reads off a world which of its requests are on track; see :class:`Outcome`."""
+
+    def __init__(self, world: World) -> None:
+        config = world.config[0]
+        self._request = {name: world.request[name] for name in REQUEST_COLUMNS}  # views: looking up columns takes long
+        self._decode = {name: world.decode[name] for name in DECODE_COLUMNS}
+        self._request_rows, self._join_step, self._now_s = world.request, world.slot["join_step"], world.state["now_s"]
+        self._idle_step_s = world.instance["decode_d_s"][world.decode["instance"]]
+        self._limits = [float(config[name]) for name in ("slo_ttft_s", "slo_tpot_s", "slo_tbt_tail_s", "slo_e2e_s")]
+        self._overhead_s = float(config.response_overhead_s)
+
+    def on_track(self) -> int:
+        """Counted requests in the system that are not settled and would meet the objectives at the present pace."""
+        request, decode, now_s = self._request, self._decode, float(self._now_s[0])
+        here = np.flatnonzero((request["arrival_s"] >= 0.0) & (request["state"] != DONE))
+        rows = self._request_rows[here]
+        here = here[
+            (rows["counted"] == 1) & (rows["settled"] == 0) & ((rows["state"] != FUTURE) | (rows["retries"] == 0))
+        ]
+        if not len(here):
+            return 0
+        ttft_s, tpot_s, tail_s, e2e_s = self._limits
+        rows = self._request_rows[here]
+        waits, age_s = rows["first_token_s"] == 0.0, now_s - rows["arrival_s"]
+        at = rows["decode_instance"]
+        pace_s = np.where(decode["batch"] > 0, decode["base_s"], self._idle_step_s)[at]
+        steps = (decode["step"] + _steps_ended(decode, now_s))[at] - self._join_step[rows["slot"]]
+        made = rows["generated"] + np.where(rows["state"] == RUNNING, steps, 0.0)
+        left_s = np.maximum(rows["output_tokens"] - made, 0.0) * pace_s
+        gap_s = (now_s - rows["first_token_s"] + left_s) / np.maximum(rows["output_tokens"] - 1, 1)
+        ends_well = (gap_s <= tpot_s) & (pace_s <= tail_s) & (age_s + left_s + self._overhead_s <= e2e_s)
+        return int(np.count_nonzero(np.where(waits, age_s <= ttft_s, ends_well)))
 
 
-def _steps_ended(decode: np.ndarray, now_s: float) -> np.ndarray:
+def _steps_ended(decode: Mapping[str, np.ndarray], now_s: float) -> np.ndarray:
     """Steps of each instance's present run that have ended, a fraction of one counted: see `sim/decode/run.py`."""
     left_s = np.maximum(now_s - decode["start_s"] - decode["stall_s"], 0.0)
     half_s = np.maximum(decode["base_s"] - 0.5 * decode["slope_s"], 1e-12)

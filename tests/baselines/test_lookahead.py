@@ -261,20 +261,27 @@ class Draw:
 
 def sampled(horizon_s):
     """Two dialogues that wait for their users, and a third request, of a model with 5 requests a second."""
-    changes = {"workload__requests": 40, "workload__rate_rps": 5.0, "workload__arrivals": "open"}
+    changes = {"workload__requests": 400, "workload__rate_rps": 5.0, "workload__params": {"continue_probability": 0.8}}
     scenario = tiny(page_tokens=512, prefill__count=2, slo__ttft_s=500.0, **changes)
     rows = [(0.0, 1024, [("a", at) for at in range(600)]), (0.0, 1024, 3), (40.0, 700, 3)]
     draw = Draw(horizon_s)
-    return run(scenario, requests(rows, 512, sessions=[0, 1, 2]), PolicyBundle("d", greedy, actor=draw)), draw
+    return run(scenario, requests(rows, 512, session=[0, 1, 2]), PolicyBundle("d", greedy, actor=draw)), draw
 
 
 def test_sampled_requests_come_within_the_horizon_and_find_what_is_cached():
-    """Pages 0-3 are the two dialogues' prompts, and 4 is of the answer: later turns of the model begin with them."""
+    """Pages 0 and 1 are the first dialogue's prompt: a later turn begins with them and with its answer's page."""
     done, draw = sampled(5.0)
-    assert len(done.world.request) >= 3 and np.all(done.rows.outcome == 1)  # the run knows nothing of them
+    assert np.all(done.rows.outcome == 1)  # the run knows nothing of them
+    answer = int(done.world.blocks[done.world.workload[0].answer_start])
     for future in draw.futures:
-        rows = future._rows
+        rows, blocks = future._rows, np.concatenate(future._blocks)
+        assert len(rows) > 10
         assert np.all((rows["arrival_s"] > draw.now_s) & (rows["arrival_s"] <= draw.now_s + 5.0))
+        starts = rows["block_start"] - rows["block_start"][0]
+        begins = [blocks[start : start + 3].tolist() for start in starts]
+        assert begins.count([0, 1, answer]) == 1
+        fresh = blocks[blocks >= len(done.world.holders)]
+        assert len(np.unique(fresh)) == len(fresh) == len(blocks) - 3 - 2  # and the other dialogue's two pages
     assert draw.seen[0] != draw.seen[1]
     assert sampled(5.0)[1].seen == draw.seen
 

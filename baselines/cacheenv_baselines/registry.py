@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 from cacheenv.errors import InputError, suggestion
 from cacheenv.policy import Policy, PolicyBundle
@@ -51,6 +52,9 @@ PLACES = {
     "star_variance": ("star", "star_variance"),
 }
 
+#: Planners: they try actions on copies of the world, with a base policy of any name.
+PLANNERS = ("hindsight", "lookahead")
+
 #: The router under an admission policy that is asked for by its own name.
 ADMISSION_ROUTER = "mooncake"
 
@@ -88,12 +92,19 @@ class Provider:
     """What the entry point of group `cacheenv.policies` resolves to."""
 
     def names(self) -> list[str]:
-        """Names of the baselines."""
-        return names()
+        """Names of the baselines and the planners."""
+        return sorted([*names(), *PLANNERS])
 
-    def make(self, name: str, **params: float) -> Policy | PolicyBundle:
-        """The baseline of that name."""
+    def make(self, name: str, **params: Any) -> Policy | PolicyBundle:
+        """The baseline or planner of that name."""
+        if name in PLANNERS:
+            planner: PolicyBundle = import_module("cacheenv_baselines.lookahead").make(name, **params)
+            return planner
         return make(name, **params)
+
+    def text_parameters(self, name: str) -> tuple[str, ...]:
+        """Parameters of a policy that are no numbers."""
+        return ("base", "future") if name in PLANNERS else ()
 
 
 provider = Provider()

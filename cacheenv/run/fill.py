@@ -8,6 +8,7 @@ import numpy as np
 
 from cacheenv.scenario import Scenario
 from cacheenv.scenario.resolve import ClusterSpec, DecodeSpec, PrefillSpec
+from cacheenv.scenario.sections import IndexConfig
 from cacheenv.sim.core.kinds import code_of
 from cacheenv.sim.decode.damping import DAMPINGS
 from cacheenv.sim.decode.preemption import PREEMPTIONS
@@ -19,6 +20,7 @@ from cacheenv.sim.state.codes import (
     FIRST_TOKENS,
     HANDOVERS,
     INDEX_LEARNS,
+    MEMORY_POLICIES,
     ON_REJECT,
     PREDICT_NOISY,
     PREDICT_NONE,
@@ -43,7 +45,7 @@ COEFFICIENTS = (
 def pool_margin(scenario: Scenario) -> int:
     """Most pool rows that one event may take: a batch of requests, or the queue that lpm matches."""
     prefill = scenario.cluster.prefill
-    queue = prefill.lpm_fallback if prefill.queue == "lpm" else 0
+    queue = prefill.lpm_fallback if prefill.queue in ("lpm", "lpm_aged") else 0
     return 2 * prefill.max_batch_requests + queue + 8
 
 
@@ -106,6 +108,11 @@ def has_host(spec: ClusterSpec) -> bool:
     return any(row.host_cache_tokens > 0 for row in spec.prefill)
 
 
+def limited_shards(index: IndexConfig) -> int:
+    """Shards of the index that take in events at a bounded rate; 0 where all take them in at once."""
+    return 0 if index.events_per_s is None else index.shards
+
+
 def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
     cluster = scenario.cluster
     selective = cluster.prefill.host_write == "write_through_selective"
@@ -121,12 +128,21 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "handover_load_bytes_per_s": _limit(cluster.network.handover_load_gbytes_per_s) * 1e9,
         "first_token": FIRST_TOKENS.index(cluster.first_token),
         "schedule_s": cluster.prefill.schedule_s,
+        "router_works": cluster.router.decide_s > 0 or cluster.router.decide_s_per_block > 0,
+        "decide_s": cluster.router.decide_s,
+        "decide_s_per_block": cluster.router.decide_s_per_block,
         "peer_pulls": cluster.network.peer_pulls,
         "store_enabled": spec.store.capacity_tokens >= cluster.page_tokens,
         "write_through": cluster.store.write_through,
         "index_learns": INDEX_LEARNS.index(cluster.index.learns),
+        "index_late": cluster.index.delay_s > 0 or limited_shards(cluster.index) > 0,
+        "index_shards": limited_shards(cluster.index),
+        "index_high_water": cluster.index.high_water,
+        "index_event_s": 1.0 / _limit(cluster.index.events_per_s),
         "backlog": BACKLOGS.index(cluster.prefill.backlog),
         "memory_enabled": cluster.index.memory_tokens > 0,
+        "memory_expires": cluster.index.memory_policy == MEMORY_POLICIES[1],
+        "memory_ttl_s": cluster.index.memory_ttl_s,
         "host_enabled": has_host(spec),
         "host_write_back": has_host(spec) and cluster.prefill.host_write == "write_back",
         "host_blocking": cluster.prefill.load == "blocking",
@@ -149,10 +165,12 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "replication_hits": cluster.replication.hits or 0,
         "replication_window_s": cluster.replication.window_s,
         "replicas": cluster.replication.replicas,
+        "matches_all": cluster.prefill.queue == "dfs_weight",
         "queue": code_of(DISCIPLINES, cluster.prefill.queue),
         "lpm_fallback": cluster.prefill.lpm_fallback,
         "lpm_check_tokens": cluster.prefill.lpm_check_tokens,
         "lpm_defer_tokens": cluster.prefill.lpm_defer_tokens,
+        "lpm_ageing_tokens": cluster.prefill.lpm_ageing_tokens,
         "batch_tokens": cluster.prefill.batch_tokens,
         "chunk_tokens": cluster.prefill.chunk_tokens,
         "max_batch_requests": cluster.prefill.max_batch_requests,

@@ -21,6 +21,7 @@ from cacheenv.sim.state.codes import (
     FIRST_TOKENS,
     HANDOVERS,
     INDEX_LEARNS,
+    MEMORY_POLICIES,
     ON_REJECT,
     SHARINGS,
 )
@@ -94,6 +95,7 @@ class PrefillConfig:
     lpm_fallback: int = integer(128, "waiting requests above which lpm orders as fcfs", low=0)
     lpm_check_tokens: int = integer(32, "lpm: hits up to this are candidates for in-batch deferral, tokens", low=-1)
     lpm_defer_tokens: int = integer(32, "lpm: defer where this many tokens are shared with an earlier one", low=1)
+    lpm_ageing_tokens: int = integer(100, "lpm_aged: what a round of waiting counts for, tokens of match", low=0)
     batch_tokens: int = integer(8192, "new tokens a batch at most (the first request is always taken)", low=1)
     chunk_tokens: int = integer(8192, "longest piece of a prompt a batch, tokens; 0 = prompts are not cut", low=0)
     max_batch_requests: int = integer(64, "requests a batch at most", low=1, high=65536)
@@ -167,7 +169,28 @@ class IndexConfig:
     learns: str = choice(
         "stored", INDEX_LEARNS, "when a prompt counts as cached: when its pages are stored, or when it is routed there"
     )
+    shards: int = integer(1, "parts of the index, by a hash of the page", low=1, high=4096)
+    events_per_s: float | None = number(
+        None, "events that a shard takes in at most, pages/s; null = all at once", above=0, optional=True
+    )
+    high_water: int = integer(
+        100_000, "events that wait at a shard at most, more are lost (events_per_s)", low=1, high=10_000_000
+    )
     memory_tokens: int = integer(0, "router's memory of what it sent, tokens a prefill instance; 0 = off", low=0)
+    memory_policy: str = choice(
+        "lru",
+        MEMORY_POLICIES,
+        "what it forgets: the oldest beyond memory_tokens, or also what is older than memory_ttl_s",
+    )
+    memory_ttl_s: float = number(120.0, "memory_policy ttl: forgotten when not sent again for so long, s", above=0)
+
+
+@dataclass(frozen=True)
+class RouterConfig:
+    """What the router's own computing takes: one server, which decides on one request after the other."""
+
+    decide_s: float = number(0.0, "router's time for a decision, s; decisions wait for each other", low=0)
+    decide_s_per_block: float = number(0.0, "the same for each page of the prompt, s", low=0)
 
 
 @dataclass(frozen=True)
@@ -197,6 +220,7 @@ class ClusterConfig:
     network: NetworkConfig = section(NetworkConfig)
     store: StoreConfig = section(StoreConfig)
     index: IndexConfig = section(IndexConfig)
+    router: RouterConfig = section(RouterConfig)
     replication: ReplicationConfig = section(ReplicationConfig)
 
 

@@ -98,7 +98,11 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_host_memory(source, case)
     case = with_users(source, case)
     case = with_queues(source, case)
-    return with_replication(source, case)
+    case = with_replication(source, case)
+    case = with_router_time(source, case)
+    case = with_shards(source, case)
+    case = with_short_memory(source, case)
+    return with_disciplines(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -229,6 +233,59 @@ def with_replication(source: Source, case: Case) -> Case:
         kv_tokens=cluster.kv_tokens + source.integer(1, 3) * tokens,
     )
     return replace(case, cluster=cluster, requests=tuple(requests), routes=routes)
+
+
+def with_router_time(source: Source, case: Case) -> Case:
+    """Whether the router's decisions take time, in some cases more of it than there is between arrivals."""
+    if not source.chance(3):
+        return case
+    gap_s = max(1e-3, case.requests[-1].arrival_s) / len(case.requests)
+    pages = max(len(request.blocks) for request in case.requests)
+    changes = {
+        "decide_s": gap_s * source.real_or_zero(0.01, 2.0),
+        "decide_s_per_block": gap_s / pages * source.real_or_zero(0.01, 2.0),
+    }
+    return replace(case, cluster=replace(case.cluster, **changes))
+
+
+def with_shards(source: Source, case: Case) -> Case:
+    """Whether the index takes in events at a bounded rate, by how many shards, and how many may wait.
+
+    The order in which the pages of one eviction are told matters then. With `write_back` the engine tells of a whole
+    run of pages before the host takes the first of them, which is left open here.
+    """
+    if not source.chance(3):
+        return case
+    pages = sum(len(request.blocks) for request in case.requests)
+    per_s = pages / max(1e-3, case.requests[-1].arrival_s)
+    write = case.cluster.host_write
+    changes = {
+        "shards": source.pick([1, 1, 2, 3, 7]),
+        "events_per_s": per_s * source.real(0.1, 10.0),
+        "high_water": source.pick([100, 100, 10, 3, 1]),
+        "host_write": "write_through" if write == "write_back" else write,
+    }
+    return replace(case, cluster=replace(case.cluster, **changes))
+
+
+def with_short_memory(source: Source, case: Case) -> Case:
+    """Whether the router forgets what it has not sent for some time."""
+    if case.cluster.memory_tokens == 0 or source.chance(2):
+        return case
+    ttl_s = max(1e-3, case.requests[-1].arrival_s) * source.real(0.05, 1.0)
+    return replace(case, cluster=replace(case.cluster, memory_policy="ttl", memory_ttl_s=ttl_s))
+
+
+def with_disciplines(source: Source, case: Case) -> Case:
+    """Whether queues are in another order than those of `fcfs` and `lpm`."""
+    if not source.chance(2):
+        return case
+    page = case.cluster.page_tokens
+    changes = {
+        "queue": source.pick(["dfs_weight", "dfs_weight", "random", "lpm_aged"]),
+        "lpm_ageing_tokens": source.pick([1, page, 3 * page]),
+    }
+    return replace(case, cluster=replace(case.cluster, **changes))
 
 
 def focused(

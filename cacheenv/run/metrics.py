@@ -51,6 +51,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "hit_rate_predicted": ("fraction", "the same for the hit that the index promised on the chosen instance"),
     "hit_rate_available": ("fraction", "the same for the longest hit that was anywhere in the cluster at arrival"),
     "hit_rate_missed": ("fraction", "the same for what was promised and not delivered, request by request"),
+    "decide_mean_s": ("s", "mean of routed_s - arrival_s over requests routed when they first came: the router's time"),
     "load_imbalance_prefill": ("ratio", "max / mean of the busy time of the prefill instances"),
     "load_cv_prefill": ("ratio", "standard deviation / mean of the busy time of the prefill instances"),
     "load_imbalance_decode": ("ratio", "max / mean of the busy time of the decode instances"),
@@ -131,6 +132,8 @@ def summarize(
     promised = admitted["hit_predicted_tokens"].astype(np.int64)
     missed = int(np.maximum(promised - admitted["hit_tokens"], 0).sum())
     summary["hit_rate_missed"] = _ratio(missed, prompt_tokens)
+    decided_s = (rows["routed_s"] - rows["arrival_s"])[np.isfinite(rows["routed_s"]) & (rows["retries"] == 0)]
+    summary["decide_mean_s"] = float(decided_s.mean()) if len(decided_s) else math.nan
     for role, kind in (("prefill", KIND_PREFILL), ("decode", KIND_DECODE)):
         busy_s = np.asarray(instances["busy_s"][instances["kind"] == kind], np.float64)
         mean_s = float(busy_s.mean()) if len(busy_s) else math.nan

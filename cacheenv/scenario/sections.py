@@ -165,6 +165,14 @@ class IndexConfig:
 
 
 @dataclass(frozen=True)
+class RouterConfig:
+    """What the router's own computing takes: one server, which decides on one request after the other."""
+
+    decide_s: float = number(0.0, "router's time for a decision, s; decisions wait for each other", low=0)
+    decide_s_per_block: float = number(0.0, "the same for each page of the prompt, s", low=0)
+
+
+@dataclass(frozen=True)
 class ReplicationConfig:
     """Copies of hot prefixes on other prefill instances."""
 
@@ -191,6 +199,7 @@ class ClusterConfig:
     network: NetworkConfig = section(NetworkConfig)
     store: StoreConfig = section(StoreConfig)
     index: IndexConfig = section(IndexConfig)
+    router: RouterConfig = section(RouterConfig)
     replication: ReplicationConfig = section(ReplicationConfig)
 
 

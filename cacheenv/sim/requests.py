@@ -127,10 +127,10 @@ def _send_away(w, index):
 
 
 @once
-def decide(w, index, available_tokens):
-    """A decision on the request is taken, with this much of its prompt cached somewhere."""
+def decide(w, index, time_s, available_tokens):
+    """A decision on the request is out at `time_s`; so much of its prompt is cached somewhere now."""
     request = w.request[index]
-    request.routed_s = w.state[0].now_s
+    request.routed_s = time_s
     request.hit_available_tokens = available_tokens
 
 

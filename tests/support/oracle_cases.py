@@ -98,7 +98,8 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_host_memory(source, case)
     case = with_users(source, case)
     case = with_queues(source, case)
-    return with_replication(source, case)
+    case = with_replication(source, case)
+    return with_router_time(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -229,6 +230,19 @@ def with_replication(source: Source, case: Case) -> Case:
         kv_tokens=cluster.kv_tokens + source.integer(1, 3) * tokens,
     )
     return replace(case, cluster=cluster, requests=tuple(requests), routes=routes)
+
+
+def with_router_time(source: Source, case: Case) -> Case:
+    """Whether the router's decisions take time, in some cases more of it than there is between arrivals."""
+    if not source.chance(3):
+        return case
+    gap_s = max(1e-3, case.requests[-1].arrival_s) / len(case.requests)
+    pages = max(len(request.blocks) for request in case.requests)
+    changes = {
+        "decide_s": gap_s * source.real_or_zero(0.01, 2.0),
+        "decide_s_per_block": gap_s / pages * source.real_or_zero(0.01, 2.0),
+    }
+    return replace(case, cluster=replace(case.cluster, **changes))
 
 
 def focused(

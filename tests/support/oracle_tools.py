@@ -112,6 +112,7 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                     "hits": cluster.replication_hits,
                     **_same(cluster, "window_s replicas"),
                 },
+                "router": _same(cluster, "decide_s decide_s_per_block"),
                 "index": {
                     "delay_s": cluster.index_delay_s,
                     "memory_tokens": cluster.memory_tokens,

@@ -95,6 +95,9 @@ class ReferenceCluster:
     index_delay_s: float = 0.0
     index_learns: str = "stored"  # stored | assigned
     memory_tokens: int = 0
+    # the router's own time, one decision after the other
+    decide_s: float = 0.0
+    decide_s_per_block: float = 0.0
     # copies of hot prefixes
     replication_hits: int | None = None  # None: off
     window_s: float = 10.0

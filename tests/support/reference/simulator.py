@@ -95,6 +95,7 @@ class ReferenceSimulator:
         self.ticks = 0
         self.move_decisions = 0
         self.lined_up = 0
+        self.router_busy_until_s = 0.0
         # Events so close together that rounding decides which is first, and ends of steps that coincide with others.
         self.ties = 0
         self.events: list[tuple[float, int, int, int, tuple[int, bool] | None]] = []
@@ -168,6 +169,7 @@ class ReferenceSimulator:
         available = max(cache.peek(live.blocks, live.matchable) for cache in [*self.caches, *self.hosts])
         record.hit_available_tokens = available * cluster.page_tokens
         decision = self.decide_route(self, live)
+        decided_s = self._router_works(live, now)
         if isinstance(decision, str):
             assert decision == "reject"
             if self.users.refused(live, now):
@@ -175,7 +177,7 @@ class ReferenceSimulator:
                 self.unfinished -= 1
             return
         prefill, decode, pull = decision
-        record.routed_s = now
+        record.routed_s = decided_s
         record.prefill_instance, record.decode_instance = prefill, decode
         predicted = self.index_hit(live, prefill)
         if pull:
@@ -197,6 +199,16 @@ class ReferenceSimulator:
         if cluster.protect_queued and not live.pulling:
             self.prefill[prefill].hold_match(live)
         self.wake_prefill(prefill, now)
+
+    def _router_works(self, live: LiveRequest, now: float) -> float:
+        """The router takes its time for a decision, after those before it; returns when it is out."""
+        cluster = self.cluster
+        seconds = cluster.decide_s + len(live.blocks) * cluster.decide_s_per_block
+        if seconds == 0.0:
+            return now
+        begins_s = now if self.router_busy_until_s < now else self.router_busy_until_s
+        self.router_busy_until_s = begins_s + seconds
+        return self.router_busy_until_s
 
     def index_hit(self, live: LiveRequest, instance: int) -> int:
         """Pages that the router believes `instance` (or the store) could deliver."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from cacheenv.scenario import Scenario
 from cacheenv.scenario.resolve import ClusterSpec, DecodeSpec, PrefillSpec
+from cacheenv.scenario.sections import IndexConfig
 from cacheenv.sim.core.kinds import code_of
 from cacheenv.sim.decode.damping import DAMPINGS
 from cacheenv.sim.decode.preemption import PREEMPTIONS
@@ -106,6 +107,11 @@ def has_host(spec: ClusterSpec) -> bool:
     return any(row.host_cache_tokens > 0 for row in spec.prefill)
 
 
+def limited_shards(index: IndexConfig) -> int:
+    """Shards of the index that take in events at a bounded rate; 0 where all take them in at once."""
+    return 0 if index.events_per_s is None else index.shards
+
+
 def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
     cluster = scenario.cluster
     selective = cluster.prefill.host_write == "write_through_selective"
@@ -128,6 +134,10 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "store_enabled": spec.store.capacity_tokens >= cluster.page_tokens,
         "write_through": cluster.store.write_through,
         "index_learns": INDEX_LEARNS.index(cluster.index.learns),
+        "index_late": cluster.index.delay_s > 0 or limited_shards(cluster.index) > 0,
+        "index_shards": limited_shards(cluster.index),
+        "index_high_water": cluster.index.high_water,
+        "index_event_s": 1.0 / _limit(cluster.index.events_per_s),
         "backlog": BACKLOGS.index(cluster.prefill.backlog),
         "memory_enabled": cluster.index.memory_tokens > 0,
         "host_enabled": has_host(spec),

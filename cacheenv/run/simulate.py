@@ -216,6 +216,7 @@ def collect(worlds: Worlds, index: int, name: str, seed: int) -> Result:
         kv_bytes_per_token=float(world.config[0].prefill_kv_bytes),
         decode_kv_bytes_per_token=float(world.config[0].decode_kv_bytes),
         decode_load=decode_load(world),
+        index_events_lost=int(world.state[0].news_lost),
     )
     state = world.state[0]
     return Result(records, instances, summary, worlds.scenario, name, seed, int(state.decisions), int(state.invalid))

@@ -11,7 +11,15 @@ import numpy as np
 from cacheenv.errors import InputError
 from cacheenv.policy import PolicyBundle
 from cacheenv.policy.compiled import policy_params, policy_streams
-from cacheenv.run.fill import fill_episode, flow_margin, has_host, holder_words, pool_margin, start_tables
+from cacheenv.run.fill import (
+    fill_episode,
+    flow_margin,
+    has_host,
+    holder_words,
+    limited_shards,
+    pool_margin,
+    start_tables,
+)
 from cacheenv.run.seeds import split_seed
 from cacheenv.run.workload_rows import WorkloadRows
 from cacheenv.scenario import TRACE_KIND, Scenario
@@ -188,6 +196,8 @@ class Worlds:
             host_enabled=has_host(self.spec),
             prices_now=cluster.prefill.backlog == "now",
             news=1 << 16 if cluster.index.delay_s > 0 else 1,
+            shards=max(1, limited_shards(cluster.index)),
+            shard_events=cluster.index.high_water if limited_shards(cluster.index) else 1,
             flows=max(256, 4 * margin, 2 * flow_margin(self.scenario)),
             nodes=max(2048, 2 * (3 * prefills + 1) + 16 * margin),
             policy_parts=parts,

@@ -161,6 +161,13 @@ class IndexConfig:
     learns: str = choice(
         "stored", INDEX_LEARNS, "when a prompt counts as cached: when its pages are stored, or when it is routed there"
     )
+    shards: int = integer(1, "parts of the index, by a hash of the page", low=1, high=4096)
+    events_per_s: float | None = number(
+        None, "events that a shard takes in at most, pages/s; null = all at once", above=0, optional=True
+    )
+    high_water: int = integer(
+        100_000, "events that wait at a shard at most, more are lost (events_per_s)", low=1, high=10_000_000
+    )
     memory_tokens: int = integer(0, "router's memory of what it sent, tokens a prefill instance; 0 = off", low=0)
 
 

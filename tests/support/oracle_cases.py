@@ -99,7 +99,8 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_users(source, case)
     case = with_queues(source, case)
     case = with_replication(source, case)
-    return with_router_time(source, case)
+    case = with_router_time(source, case)
+    return with_shards(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -241,6 +242,26 @@ def with_router_time(source: Source, case: Case) -> Case:
     changes = {
         "decide_s": gap_s * source.real_or_zero(0.01, 2.0),
         "decide_s_per_block": gap_s / pages * source.real_or_zero(0.01, 2.0),
+    }
+    return replace(case, cluster=replace(case.cluster, **changes))
+
+
+def with_shards(source: Source, case: Case) -> Case:
+    """Whether the index takes in events at a bounded rate, by how many shards, and how many may wait.
+
+    The order in which the pages of one eviction are told matters then. With `write_back` the engine tells of a whole
+    run of pages before the host takes the first of them, which is left open here.
+    """
+    if not source.chance(3):
+        return case
+    pages = sum(len(request.blocks) for request in case.requests)
+    per_s = pages / max(1e-3, case.requests[-1].arrival_s)
+    write = case.cluster.host_write
+    changes = {
+        "shards": source.pick([1, 1, 2, 3, 7]),
+        "events_per_s": per_s * source.real(0.1, 10.0),
+        "high_water": source.pick([100, 100, 10, 3, 1]),
+        "host_write": "write_through" if write == "write_back" else write,
     }
     return replace(case, cluster=replace(case.cluster, **changes))
 

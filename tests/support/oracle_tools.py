@@ -115,7 +115,7 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                 "router": _same(cluster, "decide_s decide_s_per_block"),
                 "index": {
                     "delay_s": cluster.index_delay_s,
-                    "memory_tokens": cluster.memory_tokens,
+                    **_same(cluster, "shards events_per_s high_water memory_tokens"),
                     "learns": cluster.index_learns,
                 },
             },
@@ -315,6 +315,7 @@ def differences(case: Case, engine: EngineRun, reference: ReferenceRun) -> list[
                 f"instance {total.kind}.{total.index}: {name}", found_value, value, end_s if "busy" in name else 0.0
             )
     state = engine.worlds.world(0).state[0]
+    compare("events that the index lost", int(state.news_lost), reference.sim.shards.lost)
     counted = [record for record in reference.records if record.counted]
     for name, expected in reward_counters(counted, case.cluster).items():
         compare(name, state[name].item(), expected, end_s if name == "integral_s" else 0.0)

@@ -83,6 +83,8 @@ CONFIG = columns(
     i8 sharing handover first_token      # codes of their kinds
     i8 peer_pulls store_enabled write_through memory_enabled allow_reject  # 0 or 1
     i8 index_learns                      # when the index counts a prompt as cached
+    i8 index_late                        # 1: news reach it after a while
+    i8 index_shards index_high_water     # that take in events at a bounded rate, 0: at once; waiting events of each
     i8 router_works                      # 1: a decision takes the router time
     i8 backlog                           # when a waiting request is priced
     i8 candidates candidate_order max_batch reserve_tokens preemption damping
@@ -105,6 +107,7 @@ CONFIG = columns(
     f8 handover_fixed_s handover_load_bytes_per_s schedule_s
     f8 setup_s per_block_s index_delay_s response_overhead_s period_s stall_s join_stall_s swap_bytes_per_s
     f8 retry_s replication_window_s
+    f8 index_event_s                     # of a shard, for an event
     f8 decide_s decide_s_per_block        # of the router's time
     f8 prediction_a0 prediction_tau prediction_s0 prediction_s_inf
     f8 slo_ttft_s slo_tpot_s slo_tbt_tail_s slo_e2e_s horizon_s
@@ -145,6 +148,8 @@ STATE = columns(
     i8 check_head=-1 check_tail=-1       # computed prompts about which admission is to be asked again
     [index.router_time]
     f8 router_free_s                     # when the router has decided on all that have come
+    [index.shards]
+    i8 news_lost                         # events
     [index.central]
     i8 news_head news_count              # ring of news on their way
     [decode.load]
@@ -394,6 +399,22 @@ NEWS = columns(
     f8 time_s
     i8 start stored
     i8 count holder
+    """
+)
+
+SHARD = columns(
+    """
+    [index.shards]
+    f8 next_s                            # when the first waiting event has been taken in
+    i8 head waiting                      # ring of events
+    """
+)
+
+SHARD_EVENT = columns(
+    """
+    [index.shards]
+    i8 at                                # offset of the page's id in `blocks`
+    i4 holder stored
     """
 )
 

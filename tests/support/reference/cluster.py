@@ -94,6 +94,9 @@ class ReferenceCluster:
     # what the router knows
     index_delay_s: float = 0.0
     index_learns: str = "stored"  # stored | assigned
+    shards: int = 1
+    events_per_s: float | None = None  # of a shard; None: all at once
+    high_water: int = 100_000  # events waiting at a shard
     memory_tokens: int = 0
     # the router's own time, one decision after the other
     decide_s: float = 0.0

@@ -16,6 +16,7 @@ from .predictor import Noise
 from .prefill import Piece, PrefillInstance, batch_seconds, seconds_with_load
 from .records import REJECTED, REJECTED_LATE, TOO_LARGE, InstanceRecord, RequestRecord, complete
 from .replication import Replication
+from .shards import Event, Shards
 from .transfers import Transfers
 from .users import Users
 
@@ -53,6 +54,7 @@ class ReferenceSimulator:
         self.decide_admit = decide_admit
         self.live = [LiveRequest(index, request, cluster) for index, request in enumerate(requests)]
         self.index = PrefixIndex()
+        self.shards = Shards(cluster, self.index, requests, lambda time, shard: self._push(time, INDEX, shard))
         self.now = 0.0
         self.before_s = -1.0  # time of the event before
         # cache number i is prefill instance i, the last one is the store
@@ -98,7 +100,7 @@ class ReferenceSimulator:
         self.router_busy_until_s = 0.0
         # Events so close together that rounding decides which is first, and ends of steps that coincide with others.
         self.ties = 0
-        self.events: list[tuple[float, int, int, int, tuple[int, bool] | None]] = []
+        self.events: list[tuple[float, int, int, int, Event | None]] = []
         self.pushed = 0
 
     # the event loop
@@ -116,7 +118,7 @@ class ReferenceSimulator:
             self._next_event()
         return [live.record for live in self.live]
 
-    def _push(self, time: float, kind: int, number: int, what: tuple[int, bool] | None = None) -> None:
+    def _push(self, time: float, kind: int, number: int, what: Event | None = None) -> None:
         heapq.heappush(self.events, (time, kind, number, self.pushed, what))
         self.pushed += 1
 
@@ -136,8 +138,10 @@ class ReferenceSimulator:
             self.ties += self.decode[number].stepping and time == self.before_s
             self.decode[number].boundary(self, time)
         elif kind == INDEX:
-            assert what is not None
-            self.index.apply(number, *what)
+            if what is None:
+                self.shards.take_in(number)
+            else:
+                self.shards.arrive(what, time)
         elif kind == ARRIVAL:
             self.users.come(number, time)
         elif kind == PREFILL_START:
@@ -248,9 +252,9 @@ class ReferenceSimulator:
 
     def _tell_index(self, instance: int, block: int, stored: bool) -> None:
         if self.cluster.index_delay_s == 0.0:
-            self.index.apply(instance, block, stored)
+            self.shards.arrive((instance, block, stored), self.now)
         else:
-            self._push(self.now + self.cluster.index_delay_s, INDEX, instance, (block, stored))
+            self._push(self.now + self.cluster.index_delay_s, INDEX, 0, (instance, block, stored))
 
     # prefill
 

@@ -21,6 +21,7 @@ from cacheenv.sim.state.codes import (
     FIRST_TOKENS,
     HANDOVERS,
     INDEX_LEARNS,
+    MEMORY_POLICIES,
     ON_REJECT,
     SHARINGS,
 )
@@ -169,6 +170,10 @@ class IndexConfig:
         100_000, "events that wait at a shard at most, more are lost (events_per_s)", low=1, high=10_000_000
     )
     memory_tokens: int = integer(0, "router's memory of what it sent, tokens a prefill instance; 0 = off", low=0)
+    memory_policy: str = choice(
+        "lru", MEMORY_POLICIES, "what it forgets: the oldest beyond memory_tokens, or also what is older than memory_ttl_s"
+    )
+    memory_ttl_s: float = number(120.0, "memory_policy ttl: forgotten when not sent again for so long, s", above=0)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,8 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_queues(source, case)
     case = with_replication(source, case)
     case = with_router_time(source, case)
-    return with_shards(source, case)
+    case = with_shards(source, case)
+    return with_short_memory(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -264,6 +265,14 @@ def with_shards(source: Source, case: Case) -> Case:
         "host_write": "write_through" if write == "write_back" else write,
     }
     return replace(case, cluster=replace(case.cluster, **changes))
+
+
+def with_short_memory(source: Source, case: Case) -> Case:
+    """Whether the router forgets what it has not sent for some time."""
+    if case.cluster.memory_tokens == 0 or source.chance(2):
+        return case
+    ttl_s = max(1e-3, case.requests[-1].arrival_s) * source.real(0.05, 1.0)
+    return replace(case, cluster=replace(case.cluster, memory_policy="ttl", memory_ttl_s=ttl_s))
 
 
 def focused(

@@ -115,7 +115,7 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                 "router": _same(cluster, "decide_s decide_s_per_block"),
                 "index": {
                     "delay_s": cluster.index_delay_s,
-                    **_same(cluster, "shards events_per_s high_water memory_tokens"),
+                    **_same(cluster, "shards events_per_s high_water memory_tokens memory_policy memory_ttl_s"),
                     "learns": cluster.index_learns,
                 },
             },

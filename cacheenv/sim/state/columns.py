@@ -87,6 +87,7 @@ CONFIG = columns(
     i8 index_shards index_high_water     # that take in events at a bounded rate, 0: at once; waiting events of each
     i8 router_works                      # 1: a decision takes the router time
     i8 backlog                           # when a waiting request is priced
+    i8 memory_expires                    # 1: the router forgets after `memory_ttl_s`
     i8 candidates candidate_order max_batch reserve_tokens preemption damping
     i8 prediction prediction_seed warmup_requests
     i8 all_candidates                    # 1: whoever runs is a candidate, by number
@@ -108,6 +109,7 @@ CONFIG = columns(
     f8 setup_s per_block_s index_delay_s response_overhead_s period_s stall_s join_stall_s swap_bytes_per_s
     f8 retry_s replication_window_s
     f8 index_event_s                     # of a shard, for an event
+    f8 memory_ttl_s
     f8 decide_s decide_s_per_block        # of the router's time
     f8 prediction_a0 prediction_tau prediction_s0 prediction_s_inf
     f8 slo_ttft_s slo_tpot_s slo_tbt_tail_s slo_e2e_s horizon_s
@@ -370,6 +372,10 @@ NODE = columns(
     f8 window_start_s
     i8 depth                             # pages of the path before its edge
     i8 number                            # when it entered: leaves that had been made before
+    [index.router_memory]
+    f8 sent_s                            # when the router last sent a prompt with it
+    [prefill.discipline.dfs_weight]
+    i4 weight                            # waiting requests that match it, in the queue that was last put in order
     """
 )
 

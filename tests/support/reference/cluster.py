@@ -98,6 +98,8 @@ class ReferenceCluster:
     events_per_s: float | None = None  # of a shard; None: all at once
     high_water: int = 100_000  # events waiting at a shard
     memory_tokens: int = 0
+    memory_policy: str = "lru"  # lru | ttl
+    memory_ttl_s: float = 120.0
     # the router's own time, one decision after the other
     decide_s: float = 0.0
     decide_s_per_block: float = 0.0

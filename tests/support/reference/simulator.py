@@ -70,11 +70,12 @@ class ReferenceSimulator:
         ]
         memory_pages = cluster.memory_tokens // cluster.page_tokens
         self.memories = [PageCache(memory_pages) for _ in range(cluster.num_prefill)]
+        self.sent_s: list[dict[int, float]] = [{} for _ in range(cluster.num_prefill)]  # page -> when it was last sent
         # for the index, host memory of instance i stands behind the store
         self.hosts = [
             PageCache(
                 cluster.host_pages(),
-                lambda block, stored, i=number: self._tell_index(cluster.num_prefill + 1 + i, block, stored),  # type: ignore[misc]
+                lambda block, stored, i=cluster.num_prefill + 1 + number: self._tell_index(i, block, stored),  # type: ignore[misc]
             )
             for number in range(cluster.num_prefill if cluster.host_cache_tokens > 0 else 0)
         ]
@@ -172,6 +173,7 @@ class ReferenceSimulator:
             return
         available = max(cache.peek(live.blocks, live.matchable) for cache in [*self.caches, *self.hosts])
         record.hit_available_tokens = available * cluster.page_tokens
+        self._forget_old(now)
         decision = self.decide_route(self, live)
         decided_s = self._router_works(live, now)
         if isinstance(decision, str):
@@ -196,13 +198,22 @@ class ReferenceSimulator:
         if cluster.index_learns == "assigned":  # believed from now on, until news of the page say otherwise
             self.index.assign(prefill, live.full_path)
         if cluster.memory_tokens > 0:
-            self.memories[prefill].insert_what_fits(live.full_path)
+            kept = self.memories[prefill].insert_what_fits(live.full_path)
+            self.sent_s[prefill].update(dict.fromkeys(live.full_path[:kept], now))
         self.lined_up += 1
         live.lined_up = self.lined_up
         self.prefill[prefill].queue.append(live)
         if cluster.protect_queued and not live.pulling:
             self.prefill[prefill].hold_match(live)
         self.wake_prefill(prefill, now)
+
+    def _forget_old(self, now: float) -> None:
+        """The router's memory loses what has not been sent for too long."""
+        if self.cluster.memory_policy != "ttl":
+            return
+        for memory, sent_s in zip(self.memories, self.sent_s, strict=True):
+            for block in [block for block in memory.pages if now - sent_s[block] >= self.cluster.memory_ttl_s]:
+                del memory.pages[block]
 
     def _router_works(self, live: LiveRequest, now: float) -> float:
         """The router takes its time for a decision, after those before it; returns when it is out."""

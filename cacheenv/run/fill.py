@@ -45,7 +45,7 @@ COEFFICIENTS = (
 def pool_margin(scenario: Scenario) -> int:
     """Most pool rows that one event may take: a batch of requests, or the queue that lpm matches."""
     prefill = scenario.cluster.prefill
-    queue = prefill.lpm_fallback if prefill.queue == "lpm" else 0
+    queue = prefill.lpm_fallback if prefill.queue in ("lpm", "lpm_aged") else 0
     return 2 * prefill.max_batch_requests + queue + 8
 
 
@@ -165,10 +165,12 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "replication_hits": cluster.replication.hits or 0,
         "replication_window_s": cluster.replication.window_s,
         "replicas": cluster.replication.replicas,
+        "matches_all": cluster.prefill.queue == "dfs_weight",
         "queue": code_of(DISCIPLINES, cluster.prefill.queue),
         "lpm_fallback": cluster.prefill.lpm_fallback,
         "lpm_check_tokens": cluster.prefill.lpm_check_tokens,
         "lpm_defer_tokens": cluster.prefill.lpm_defer_tokens,
+        "lpm_ageing_tokens": cluster.prefill.lpm_ageing_tokens,
         "batch_tokens": cluster.prefill.batch_tokens,
         "chunk_tokens": cluster.prefill.chunk_tokens,
         "max_batch_requests": cluster.prefill.max_batch_requests,

@@ -93,6 +93,7 @@ class PrefillConfig:
     lpm_fallback: int = integer(128, "waiting requests above which lpm orders as fcfs", low=0)
     lpm_check_tokens: int = integer(32, "lpm: hits up to this are candidates for in-batch deferral, tokens", low=-1)
     lpm_defer_tokens: int = integer(32, "lpm: defer where this many tokens are shared with an earlier one", low=1)
+    lpm_ageing_tokens: int = integer(100, "lpm_aged: what a round of waiting counts for, tokens of match", low=0)
     batch_tokens: int = integer(8192, "new tokens a batch at most (the first request is always taken)", low=1)
     chunk_tokens: int = integer(8192, "longest piece of a prompt a batch, tokens; 0 = prompts are not cut", low=0)
     max_batch_requests: int = integer(64, "requests a batch at most", low=1, high=65536)
@@ -171,7 +172,9 @@ class IndexConfig:
     )
     memory_tokens: int = integer(0, "router's memory of what it sent, tokens a prefill instance; 0 = off", low=0)
     memory_policy: str = choice(
-        "lru", MEMORY_POLICIES, "what it forgets: the oldest beyond memory_tokens, or also what is older than memory_ttl_s"
+        "lru",
+        MEMORY_POLICIES,
+        "what it forgets: the oldest beyond memory_tokens, or also what is older than memory_ttl_s",
     )
     memory_ttl_s: float = number(120.0, "memory_policy ttl: forgotten when not sent again for so long, s", above=0)
 

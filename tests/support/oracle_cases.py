@@ -101,7 +101,8 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_replication(source, case)
     case = with_router_time(source, case)
     case = with_shards(source, case)
-    return with_short_memory(source, case)
+    case = with_short_memory(source, case)
+    return with_disciplines(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -273,6 +274,18 @@ def with_short_memory(source: Source, case: Case) -> Case:
         return case
     ttl_s = max(1e-3, case.requests[-1].arrival_s) * source.real(0.05, 1.0)
     return replace(case, cluster=replace(case.cluster, memory_policy="ttl", memory_ttl_s=ttl_s))
+
+
+def with_disciplines(source: Source, case: Case) -> Case:
+    """Whether queues are in another order than those of `fcfs` and `lpm`."""
+    if not source.chance(2):
+        return case
+    page = case.cluster.page_tokens
+    changes = {
+        "queue": source.pick(["dfs_weight", "dfs_weight", "random", "lpm_aged"]),
+        "lpm_ageing_tokens": source.pick([1, page, 3 * page]),
+    }
+    return replace(case, cluster=replace(case.cluster, **changes))
 
 
 def focused(

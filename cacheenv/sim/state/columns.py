@@ -100,7 +100,8 @@ CONFIG = columns(
     i8 after_prefill                     # 1: admission is asked again at the end of a prefill
     i8 needs_running                     # 1: list the running requests in the view at arrivals too
     i8 batch_margin flow_margin          # tree nodes (an eighth) and flows that one event may take
-    i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens batch_tokens chunk_tokens max_batch_requests
+    i8 matches_all                       # 1: a look at the queue may take a node for each request in the system too
+    i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens lpm_ageing_tokens batch_tokens chunk_tokens max_batch_requests
     i8 protect_queued cache_outputs      # 0 or 1
     i8 replication_hits                  # of a page in a window, above which it is copied; 0: nothing is copied
     i8 replicas                          # prefill instances that may have a page after a copy
@@ -201,8 +202,10 @@ REQUEST = columns(
     i4 gate_next=-1                      # the request behind it outside
     [prefill.queue]
     i8 predicted_new_tokens              # prompt less the hit that the router expected
+    i8 joined_round                      # rounds of its instance before it joined the queue
     i4 queue_next=-1                     # the request behind it in the queue
     i4 queue_rank queue_cold             # what the discipline found out in its last round
+    i4 queue_node                        # the same: where its cached prefix ends
     [index.backlog]
     f8 price_s                           # predicted prefill time, see index/backlog.py
     i8 price_tokens                      # of its prompt, that are priced
@@ -249,6 +252,7 @@ PREFILL = columns(
     i8 queued_tokens                     # predicted new tokens of the queue
     [prefill.queue]
     i8 queued
+    i8 rounds                            # times that the queue was put in order, where the discipline counts them
     i8 head=-1 tail=-1
     [prefill.batch]
     f8 chunk_left_s                      # predicted seconds of the chunked prompt's rest

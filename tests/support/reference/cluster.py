@@ -49,10 +49,11 @@ class ReferenceCluster:
     host_write: str = "write_through"  # write_through | write_through_selective | write_back
     host_write_after_hits: int = 1
     load: str = "layerwise"  # layerwise | blocking
-    queue: str = "fcfs"  # fcfs | lpm
+    queue: str = "fcfs"  # fcfs | lpm | lpm_aged | dfs_weight | random
     lpm_fallback: int = 128
     lpm_check_tokens: int = 32
     lpm_defer_tokens: int = 32
+    lpm_ageing_tokens: int = 100
     batch_tokens: int = 8192
     chunk_tokens: int = 8192  # 0: no chunking
     max_batch_requests: int = 64

@@ -14,6 +14,7 @@ from .live import LiveRequest
 from .migration import Migrations, Move
 from .predictor import Noise
 from .prefill import Piece, PrefillInstance, batch_seconds, seconds_with_load
+from .queues import Draw
 from .records import REJECTED, REJECTED_LATE, TOO_LARGE, InstanceRecord, RequestRecord, complete
 from .replication import Replication
 from .shards import Event, Shards
@@ -34,7 +35,8 @@ class ReferenceSimulator:
 
     `decide_route(sim, request)` gives `(prefill, decode, pull)` or `"reject"`. `decide_migration(sim, time, legal)`
     gives `(request index, destination)` or None for stay; without it there are no ticks. `decide_admit(sim, request)`
-    says whether a request whose prefill has ended may go on, where the cluster has that question.
+    says whether a request whose prefill has ended may go on, where the cluster has that question. `draw(instance, round,
+    place)` gives the random numbers of the discipline `random`.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class ReferenceSimulator:
         decide_migration: MoveDecision | None = None,
         noise: Noise | None = None,
         decide_admit: AdmitDecision | None = None,
+        draw: Draw | None = None,
     ) -> None:
         """A cluster at time 0, with empty caches."""
         self.cluster = cluster
@@ -83,7 +86,7 @@ class ReferenceSimulator:
             for cache, host in zip(self.caches, self.hosts, strict=False):
                 cache.keep = host.insert_what_fits
         self.prefill = [
-            PrefillInstance(i, cluster, self.caches[i], self.hosts[i] if self.hosts else None)
+            PrefillInstance(i, cluster, self.caches[i], self.hosts[i] if self.hosts else None, draw)
             for i in range(cluster.num_prefill)
         ]
         self.decode = [DecodeInstance(i, cluster) for i in range(cluster.num_decode)]

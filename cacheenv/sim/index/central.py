@@ -13,6 +13,8 @@ a page that is believed cannot be pulled.
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import clear_timer, set_timer
 from cacheenv.sim.index.shards import first_event, is_absorbed, join_shard, leave_shard, shard_of
@@ -97,7 +99,7 @@ def _catch_up(w, shard):
     """Applies the events that a shard has taken in by now."""
     while is_absorbed(w, shard):
         event = w.shard_event[first_event(w, shard)]
-        _apply(w, event.holder, event.at, 1, event.stored)
+        _apply(w, np.int64(event.holder), event.at, np.int64(1), np.int64(event.stored))
         leave_shard(w, shard)
 
 

@@ -9,6 +9,8 @@ No timer tells when an event has been taken in: nothing happens then. Whoever as
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.rng import hash_32
 
@@ -16,7 +18,7 @@ from cacheenv.sim.core.rng import hash_32
 @inner
 def shard_of(w, block):
     """The shard to which a page belongs."""
-    return hash_32(int(block)) % w.shard.shape[0]
+    return hash_32(np.int64(block)) % w.shard.shape[0]
 
 
 @inner

@@ -80,8 +80,8 @@ POOLS = ("flow", "heap", "heap_position", "node", "child_table", "news")
 #: What the start of an episode leaves as it is: the workload, pools that their rooms start
 #: (see `sim/episode.py`), and work space that is written before it is read.
 KEPT = {
-    *WORKLOAD_TABLES, "flow", "heap", "node", "news", "shard_event", "slot", "holder_mask", "coming", "batch_heap", "queue_order",
-    "carrier_next", "carrier_before",
+    *WORKLOAD_TABLES, "flow", "heap", "node", "news", "shard_event", "slot", "holder_mask", "coming", "batch_heap",
+    "queue_order", "carrier_next", "carrier_before",
     "policy_rng", "policy_params",
 }  # fmt: skip
 

@@ -101,7 +101,8 @@ CONFIG = columns(
     i8 needs_running                     # 1: list the running requests in the view at arrivals too
     i8 batch_margin flow_margin          # tree nodes (an eighth) and flows that one event may take
     i8 matches_all                       # 1: a look at the queue may take a node for each request in the system too
-    i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens lpm_ageing_tokens batch_tokens chunk_tokens max_batch_requests
+    i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens lpm_ageing_tokens
+    i8 batch_tokens chunk_tokens max_batch_requests
     i8 protect_queued cache_outputs      # 0 or 1
     i8 replication_hits                  # of a page in a window, above which it is copied; 0: nothing is copied
     i8 replicas                          # prefill instances that may have a page after a copy

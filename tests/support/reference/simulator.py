@@ -35,8 +35,8 @@ class ReferenceSimulator:
 
     `decide_route(sim, request)` gives `(prefill, decode, pull)` or `"reject"`. `decide_migration(sim, time, legal)`
     gives `(request index, destination)` or None for stay; without it there are no ticks. `decide_admit(sim, request)`
-    says whether a request whose prefill has ended may go on, where the cluster has that question. `draw(instance, round,
-    place)` gives the random numbers of the discipline `random`.
+    says whether a request whose prefill has ended may go on, where the cluster has that question.
+    `draw(instance, round, place)` gives the random numbers of the discipline `random`.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """In which order waiting prompts are batched: a file a kind.
 
 A kind has `order(w, p)`: puts the queue of prefill part `p` in order before a batch is formed. Of `queue.py` it takes
-`list_queue` or `list_by_arrival`, and then `rank` and `sort_queue`, or `swap_listed` and `link_queue`. `peek` of `cache/radix.py` looks a prompt up and changes
-nothing; `match` refreshes recency and may split nodes, which `pool_margin` of `run/fill.py` must allow for. Waiting
-requests of which a pull is under way are passed over by the batch. The first line of a kind's docstring is its line in
-`docs/simulator.md`.
+`list_queue` or `list_by_arrival`, and then `rank` and `sort_queue`, or `swap_listed` and `link_queue`. `peek` of
+`cache/radix.py` looks a prompt up and changes nothing; `match` refreshes recency and may split nodes, which
+`pool_margin` of `run/fill.py`, or `matches_all` there, must allow for. Waiting requests of which a pull is under way
+are passed over by the batch. The first line of a kind's docstring is its line in `docs/simulator.md`.
 """
 
 from __future__ import annotations

@@ -62,6 +62,15 @@ def test_a_lost_removal_leaves_a_phantom_until_the_next_event():
     assert done.result.summary["hit_rate_missed"] == 1 / 18
 
 
+def test_removed_pages_are_told_from_the_tail():
+    # A's 2 pages are known when a prompt that fills the cache removes both at 1 s: the tail is taken off at 1.1 s, the
+    # head at 1.2 s. The new pages find two events waiting, and are lost.
+    rows = [(0.0, range(2), 1), (1.0, 10, 1), (1.15, range(3), 1)]
+    settings = {"index__events_per_s": 10.0, "index__high_water": 2, "prefill__cache_tokens": 10}
+    seen, _ = hits_seen(rows, **settings)
+    assert seen == [[0], [0], [1]]
+
+
 def test_shards_take_in_side_by_side():
     # 10 pages in 4 shards, each with a line of its own: after 150 ms each has taken in its first page, all shards
     # together no more than four; after 2 s all of them.

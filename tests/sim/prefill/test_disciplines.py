@@ -52,13 +52,13 @@ def test_depth_first_protects_what_it_matched():
 def test_a_queue_as_long_as_it_likes(monkeypatch):
     # 100 requests part the first one's prompt at as many places, in one look at the queue, and so take 100 nodes: with
     # one request a batch an event elsewhere takes no more than an eighth of 80. The longest match lies deepest.
-    monkeypatch.setattr(cacheenv.run.worlds, "allocate", lambda sizes: allocate(replace(sizes, nodes=128)))
+    monkeypatch.setattr(cacheenv.run.worlds, "allocate", lambda sizes: allocate(replace(sizes, nodes=96)))
     rows = [(0.0, range(110), 1), (0.2, 90, 1)]
     rows += [(0.201 + 1e-5 * number, [*range(number + 1), ("own", number)], 1) for number in range(100)]
     settings = {"prefill__queue": "dfs_weight", "prefill__backlog": "dispatch", "horizon_s": 0.2905}
     done = run(tiny(**ONE, **settings), requests(rows))
     assert np.flatnonzero(done.rows.prefill_start_s > 0.2).tolist() == [101]
-    assert len(done.world.node) > 128
+    assert len(done.world.node) > 96
     check_pools(done.world)
 
 

@@ -293,5 +293,8 @@ def _error_text(form: _Form, largest: int, bend: float) -> str:
         form.eff.error if form.gpu.efficiencies_of_gpu else f"not measured on this GPU; on its model: {form.eff.error}"
     )
     if form.arch.experts:
-        text += "; not measured on a mixture of experts"
+        text += (
+            "; not measured on a mixture of experts, and too fast there: kernel sums of aiconfigurator have prefills "
+            "1.4 to 2.6 times as long (docs/hardware.md)"
+        )
     return f"{text}; the line through steps of 1-{largest} requests misses the roofline by up to {100 * bend:.0f} %"

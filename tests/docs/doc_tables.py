@@ -23,6 +23,7 @@ from baseline_docs import policy_of, quantity
 from markdown_table import table
 
 from cacheenv import physics
+from cacheenv.physics.derive import load_efficiencies
 from cacheenv.run.metrics import LATENCIES, METRICS
 from cacheenv.scenario import Scenario, list_scenarios, load_scenario
 from cacheenv.scenario.resolve import resolve
@@ -302,6 +303,21 @@ def preset_sources() -> str:
     return _provenance(physics.list_presets(), physics.load_preset)
 
 
+def efficiencies() -> str:
+    """Origin of the efficiencies, and the error of presets derived with them."""
+    rows = [load_efficiencies(name) for name in physics.list_efficiencies()]
+    gpus = [physics.load_gpu(name) for name in physics.list_gpus()]
+    lines = []
+    for row in rows:
+        own = [gpu.name for gpu in gpus if gpu.efficiencies == row.name and gpu.efficiencies_of_gpu]
+        others = [gpu.name for gpu in gpus if gpu.efficiencies == row.name and not gpu.efficiencies_of_gpu]
+        used = f" Used for {', '.join(own)}." if own else " Used where it is named."
+        used += f" Carried over, not measured: {', '.join(others)}." if others else ""
+        text = f"* `{row.name}`: {row.source}. Error: {row.error}.{used}"
+        lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines) + "\n"
+
+
 def links() -> str:
     """Bandwidth and set-up time of the links."""
     loaded = [physics.load_link(name) for name in physics.list_links()]
@@ -351,6 +367,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     **experiment_tables.GENERATED,
     "presets": presets,
     "preset_sources": preset_sources,
+    "efficiencies": efficiencies,
     "links": links,
     "link_sources": link_sources,
 }

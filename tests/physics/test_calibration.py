@@ -1,13 +1,14 @@
 """The errors that presets and links state, and those of derived presets, from the calibration data themselves."""
 
+import aiconfigurator_check
 import calibration
 import pytest
 import vllm_replay
 from calibration import errors
 
 from cacheenv.physics import (
-    list_efficiencies,
     list_block_costs,
+    list_efficiencies,
     list_links,
     list_presets,
     load_block_cost,
@@ -125,3 +126,10 @@ def test_qwen3_32b_against_aiconfigurator():
     # AIConfigurator's static prefill of Qwen3-32B on 4 x H100, 4,096 tokens: 133.8 ms.
     assert 1e3 * prefill_seconds(load_preset("qwen3-32b_4xH100"), 4096) == pytest.approx(133.8, rel=0.015)
     assert 1e3 * prefill_seconds(derived("qwen3-32b", "h100-sxm", tp=4), 4096) == pytest.approx(133.8, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not aiconfigurator_check.installed(), reason="needs the command aiconfigurator (PyPI)")
+@pytest.mark.parametrize("point", aiconfigurator_check.POINTS[:3])
+def test_dense_prefill_beside_aiconfigurator(point):
+    assert aiconfigurator_check.ours(point)[0] == pytest.approx(aiconfigurator_check.estimate(point)[0], rel=0.1)

@@ -36,7 +36,6 @@ POINTS = (
     Point("qwen3-32b", "h200", 2, "Qwen/Qwen3-32B", "h200_sxm", 4096),
     Point("qwen3-32b", "b200", 2, "Qwen/Qwen3-32B", "b200_sxm", 4096),
     Point("qwen3-32b", "a100-80", 4, "Qwen/Qwen3-32B", "a100_sxm", 4096),
-    Point("qwen2.5-7b", "l40s", 1, "Qwen/Qwen2.5-7B", "l40s", 4096),
     Point("qwen3-235b-a22b", "h200", 4, "Qwen/Qwen3-235B-A22B", "h200_sxm", 4096),
     Point("qwen3-235b-a22b", "h200", 4, "Qwen/Qwen3-235B-A22B", "h200_sxm", 1024, 64),
     Point("deepseek-v3", "h200", 8, "deepseek-ai/DeepSeek-V3", "h200_sxm", 4096),
@@ -76,22 +75,12 @@ def ours(point: Point) -> tuple[float, float]:
 
 def main() -> None:
     """Prints a row a point."""
-    rows = []
     for point in POINTS:
-        try:
-            theirs = estimate(point)
-        except (subprocess.CalledProcessError, ValueError):
-            theirs = None
-        mine = ours(point)
-        cells = [
-            "-" if theirs is None else f"{1e3 * other:,.1f} | {100 * (own / other - 1):+.0f} %"
-            for own, other in zip(mine, theirs or mine, strict=True)
-        ]
-        rows.append(
-            f"| {point.model} | {point.tp} x {point.gpu} | {point.batch} x {point.prompt:,} | {1e3 * mine[0]:,.1f} | "
-            f"{cells[0]} | {1e3 * mine[1]:,.1f} | {cells[1]} |"
-        )
-    print("\n".join(rows))
+        cells = []
+        for own, other in zip(ours(point), estimate(point), strict=True):
+            cells += [f"{1e3 * own:,.1f}", f"{1e3 * other:,.1f}", f"{100 * (own / other - 1):+.0f} %"]
+        row = [point.model, f"{point.tp} x {point.gpu}", f"{point.batch} x {point.prompt:,}", *cells]
+        print(f"| {' | '.join(row)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cacheenv import physics
@@ -81,7 +81,7 @@ def _list(as_json: bool) -> None:
     models = [physics.load_architecture(name) for name in physics.list_models()]
     gpus = [physics.load_gpu(name) for name in physics.list_gpus()]
     if as_json:
-        names = {"presets": presets, "models": models, "gpus": gpus}
+        names: dict[str, Sequence[Any]] = {"presets": presets, "models": models, "gpus": gpus}
         tree = {kind: [dataclasses.asdict(item) for item in items] for kind, items in names.items()}
         print(json.dumps(json_ready({**tree, "efficiencies": physics.list_efficiencies()}), allow_nan=False))
         return

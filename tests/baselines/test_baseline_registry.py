@@ -86,6 +86,7 @@ for name in names():
                 table[field] = noise.integers(0, 9, len(table)) if whole else noise.uniform(0.1, 5.0, len(table))
         cluster = view.cluster[0]
         cluster.num_prefill, cluster.num_decode, cluster.num_candidates, cluster.num_running = 3, 4, 5, 20
+        cluster.page_tokens = 2
         view.candidate.source = np.arange(20) // 5
         view.running.instance = noise.integers(0, 4, 20)
         view.running.kv_tokens = noise.integers(1, 60, 20)

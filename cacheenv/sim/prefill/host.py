@@ -12,7 +12,7 @@ from cacheenv.sim.cache.radix import forest_of, match, often_used
 from cacheenv.sim.compute.cost import load_seconds, prompt_seconds
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.feed import add_what_fits
-from cacheenv.sim.state.ids import host_tree_of, prefill_instance, tree_of
+from cacheenv.sim.state.ids import has_host, host_tree_of, prefill_instance, tree_of
 
 
 @once
@@ -40,9 +40,9 @@ def with_load(w, p, compute_s):
 def write_to_host(w, index, node):
     """A prompt is computed: what the policy of writing selects of its path, which ends at `node`, goes to the host."""
     config = w.config[0]
-    if not config.host_enabled or config.host_write_back:
-        return
     p = w.request[index].prefill_instance
+    if not has_host(w, p) or config.host_write_back:
+        return
     count = full_pages(w, index)
     if config.host_after_hits > 0:
         count = often_used(forest_of(w), tree_of(w, p), node, config.host_after_hits + 1)  # the first use is no hit

@@ -25,10 +25,10 @@ def order(w, p):
     """
     config = w.config[0]
     row = w.prefill[p]
-    if row.queued > config.lpm_fallback or row.queued < 1:
+    if row.queued > row.lpm_fallback or row.queued < 1:
         return
     forest, tree = forest_of(w), tree_of(w, p)
-    probe = pages_of(w, config.lpm_defer_tokens) - 1
+    probe = pages_of(w, row.lpm_defer_tokens) - 1
     count = list_queue(w, p)
     for at in range(count):
         index = w.queue_order[at]
@@ -36,7 +36,7 @@ def order(w, p):
         pages, node = match(forest, tree, start, reusable_pages(w, index))
         if config.protect_queued:
             hold_prefix(w, index, node)
-        low_match = pages * config.page_tokens <= config.lpm_check_tokens
+        low_match = pages * config.page_tokens <= row.lpm_check_tokens
         cold = low_match and 0 <= probe < pages_of(w, w.request[index].prompt_tokens)
         deferred = cold and _cold_one_before(w, w.blocks[start + probe], probe, at)
         # Others defer to the first cold one; those that defer go last.

@@ -200,7 +200,8 @@ def _fill_delivery(w, view, prompt_tokens):
         return
     step_s = math.inf
     for d in range(w.decode.shape[0]):
-        step_s = min(step_s, view.decode[d].step_after_s)
+        if view.decode[d].accepts == 1:
+            step_s = min(step_s, view.decode[d].step_after_s)
     for p in range(w.prefill.shape[0]):
         entry = view.prefill[p]
         entry.delivery_s = step_s + visible_seconds(

@@ -69,7 +69,7 @@ class Replication:
     def _start(self, path: tuple[int, ...], prefill: int, target: int, now: float) -> bool:
         sim, cluster = self.sim, self.sim.cluster
         source = sim.caches[prefill]
-        sink = sim.hosts[target] if sim.hosts else sim.caches[target]
+        sink = sim.prefill[target].host or sim.caches[target]
         present = sink.match(path, len(path))
         on_gpu = sim.caches[target].peek(path, len(path))
         sent = len(path) - max(present, on_gpu)
@@ -90,6 +90,6 @@ class Replication:
             sim.wake_prefill(target, now)
             sim.wake_prefill(prefill, now)
 
-        byte_count = sent * cluster.page_tokens * cluster.kv_bytes_per_token
-        sim.links.start(now, prefill, target, byte_count, sim.transfers.latency_s(sent), end)
+        byte_count = sent * cluster.page_tokens * sim.transfers.token_bytes(prefill, target)
+        sim.links.start(now, prefill, target, byte_count, sim.transfers.latency_s(prefill, target, sent), end)
         return True

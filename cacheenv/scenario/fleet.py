@@ -8,7 +8,7 @@ Prefill instances are numbered in the order of their groups, decode instances li
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from cacheenv.errors import ConfigError
@@ -23,6 +23,7 @@ from cacheenv.scenario.sections import (
 )
 
 GROUPS = "cluster.instances"
+_RULE = next(item.metadata["rule"] for item in fields(ClusterConfig) if item.name == "instances")
 
 
 @dataclass(frozen=True)
@@ -104,19 +105,17 @@ def with_counts(base: Mapping[str, Any], changes: Mapping[str, Any], tree: Mappi
         tree: Both together.
 
     Raises:
-        ConfigError: A `count` that says something else, or no group of a role.
+        ConfigError: A `count` that says something else, no group of a role, or a group with a wrong key.
     """
     cluster = tree.get("cluster")
     groups = cluster.get("instances") if isinstance(cluster, Mapping) else None
-    if not groups or not isinstance(groups, (list, tuple)):
+    if not groups:
         return dict(tree)
+    groups = _RULE.check(groups, GROUPS)
     new = _at(changes, "cluster", "instances") is not None
     filled: dict[str, Any] = dict(cluster)  # type: ignore[arg-type]
     for role in GROUP_KEYS:
-        counts = [group.get("count", 1) for group in groups if isinstance(group, Mapping) and group.get("role") == role]
-        if not all(type(count) is int for count in counts):
-            return dict(tree)  # the check of the keys says which is none
-        total = sum(counts)
+        total = sum(group["count"] for group in groups if group["role"] == role)
         place = f"cluster.{role}.count"
         said = [_at(changes, "cluster", role, "count"), None if new else _at(base, "cluster", role, "count")]
         if any(count not in (None, total) for count in said):

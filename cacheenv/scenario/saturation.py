@@ -4,8 +4,7 @@ It is a ceiling for orientation, no forecast: every instance works all the time,
 nobody looks at an objective.
 
 * Prefill: each prompt in a batch of its own, in pieces of `chunk_tokens`, nothing cached:
-  `max(d, a * pieces + b * n + c * n^2)`, averaged over the workload's prompts. A hit rate of h divides the linear part by
-  1 - h.
+  `max(d, a * pieces + b * n + c * n^2)`, averaged over the workload's prompts.
 * Decode: batches as full as `max_batch` and memory allow, of requests that hold their prompt and on average half of
   their output: B requests take `d + e * B + f * B * held` a step, and each needs as many steps as it has output tokens
   but one.

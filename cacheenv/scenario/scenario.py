@@ -72,7 +72,7 @@ class Scenario:
 
     @property
     def candidate_slots(self) -> int:
-        """K, candidate slots of each decode instance: as many as the largest batch has places where all may be moved."""
+        """K, candidate slots of each decode instance: where all may be moved, the places of the largest batch."""
         slots = self.reschedule.candidates
         if slots is not None:
             return slots

@@ -218,7 +218,7 @@ class ClusterConfig:
         "prefill", FIRST_TOKENS, "who delivers it: prefill at its end, or decode with its first step"
     )
     instances: list[Mapping[str, Any]] = groups(
-        "groups of instances with keys of their own, see docs/fleets.md; [] = prefill.count and decode.count equal ones",
+        "groups of instances with keys of their own (docs/fleets.md); [] = the counts of prefill and decode, all equal",
         {role: _group_rules(role) for role in GROUP_KEYS},
         _common_keys(),
     )

@@ -89,7 +89,7 @@ def test_a_fleet_survives_its_dictionary_and_changes():
         ),
         ([{"role": "decode"}], ["cluster.instances: expected at least one group with role prefill"]),
         ([{"role": "prefill"}], ["cluster.instances: expected at least one group with role decode"]),
-        ([{"role": "prefill", "count": 0}, {"role": "decode"}], ["at least one group with role prefill"]),
+        ([{"role": "prefill", "count": 0}, {"role": "decode"}], ["instances[0].count: expected an integer >= 1"]),
         ([{"role": "prefill", "count": "2"}, {"role": "decode"}], ["instances[0].count: expected an integer", "text"]),
         ([{"role": "prefill", "cout": 2}, {"role": "decode"}], ["instances[0].cout", "did you mean 'count'"]),
         ([{"role": "prefill"}, {"role": "decode", "queue": "lpm"}], ["unknown key cluster.instances[1].queue"]),

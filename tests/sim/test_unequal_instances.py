@@ -8,8 +8,8 @@ import cacheenv
 from cacheenv.scenario import load_scenario
 
 ROUTERS = (
-    "random round_robin least_requests power_of_two longest_prefix least_backlog lmetric sglang mooncake_local mooncake "
-    "cpd random/least_kv random/llumnix_dispatch+llumnix least_backlog/star_placement+star"
+    "random round_robin least_requests power_of_two longest_prefix least_backlog lmetric sglang mooncake_local "
+    "mooncake cpd random/least_kv random/llumnix_dispatch+llumnix least_backlog/star_placement+star"
 ).split()
 
 PREFILL, DECODE = {"role": "prefill"}, {"role": "decode"}

@@ -60,5 +60,4 @@ def expected_seconds(w, p, prompt_tokens, cached, gpu_cached):
 @inner
 def gpu_hit_tokens(w, p, hit_tokens):
     """Of a hit on prefill part `p`, the tokens that the index places on its GPU; all where there is one tier."""
-    config = w.config[0]
-    return w.hit[p].gpu_pages * config.page_tokens if config.host_enabled else hit_tokens
+    return w.hit[p].gpu_pages * w.config[0].page_tokens if has_host(w, p) else hit_tokens

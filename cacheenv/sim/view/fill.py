@@ -16,8 +16,8 @@ from cacheenv.sim.decode.run import resident_tokens
 from cacheenv.sim.network.links import pull_seconds
 from cacheenv.sim.prefill.batch import backlog_seconds
 from cacheenv.sim.prefill.handover import visible_seconds
-from cacheenv.sim.prefill.pages import holds_prompt
 from cacheenv.sim.prefill.host import expected_seconds, gpu_hit_tokens
+from cacheenv.sim.prefill.pages import holds_prompt
 from cacheenv.sim.state.codes import (
     DECISION_ADMIT,
     DECISION_MIGRATE,
@@ -147,7 +147,6 @@ def _fill_hits(w, view, prompt_tokens):
 @inner
 def _fill_decode(w, view, prompt_tokens):
     """The decode instances, and a step with a prompt of that length added."""
-    config = w.config[0]
     for d in range(w.decode.shape[0]):
         entry = view.decode[d]
         row = w.decode[d]

@@ -33,7 +33,7 @@ class Transfers:
         return max(end[0] for end in (self._end(source), self._end(sink)) if end is not None)
 
     def token_bytes(self, source: int, sink: int) -> float:
-        """Bytes that are sent for a token: all copies that the sender has, or one where the receiver is cut otherwise."""
+        """Bytes sent for a token: all copies that the sender has, or one where the receiver has other shards."""
         sender, receiver = self._end(source), self._end(sink)
         if sender is None or receiver is None:
             return (sender or receiver)[1]  # type: ignore[index]

@@ -67,7 +67,7 @@ CLUSTER_VIEW = record(
         ("stall_s", "f8"),  # downtime of a migrated request
         ("reserve_tokens", "i8"),  # of the first decode instance
         ("accepting_prefill", "i8"),  # instances that accept this request
-        ("accepting_decode", "i8"),
+        ("accepting_decode", "i8"),  # the same of decode instances
         ("period_s", "f8"),  # rescheduling period
         ("slo_ttft_s", "f8"),  # inf where not set, as the other SLOs
         ("slo_tpot_s", "f8"),

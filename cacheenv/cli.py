@@ -15,7 +15,7 @@ from cacheenv.command_line import EXIT_BAD_INPUT, EXIT_BROKEN_PIPE, EXIT_INTERRU
 from cacheenv.errors import InputError
 from cacheenv.files.versions import program_version
 
-BUILT_IN = ("bench", "goodput", "trace", "scenarios")
+BUILT_IN = ("bench", "goodput", "trace", "scenarios", "presets")
 
 
 class Parser(argparse.ArgumentParser):

@@ -22,7 +22,7 @@ def fleet(instances: int, kinds: int, requests: int, policy: str) -> CompiledRun
     half = instances // 2
     groups: list[dict[str, Any]] = [{"role": "prefill", "count": half}, {"role": "decode", "count": half}]
     if kinds == 4:
-        new = {"preset": "llama3-70b_8xH100", "link": "rdma_8x200g_te"}
+        new = {"preset": {"preset": "llama3-70b_8xH100", "model": "llama2-70b"}, "link": "rdma_8x200g_te"}
         groups = [
             {"role": "prefill", "count": half // 2},
             {"role": "prefill", "count": half - half // 2, **new, "batch_tokens": 16384, "cache_tokens": 1_000_000},

@@ -277,7 +277,10 @@ def rescheduling() -> list[Claim]:
 def lmetric() -> list[Claim]:
     """The product against sums that are tuned for each rate."""
     tuned = tuple(
-        f"linear_score(weight={weight / 10:.1f},tokens={tokens})" for tokens, weight in product((0, 1), range(1, 10))
+        f"linear(unmatched={cache / 10:.1f},requests={requests * (10 - cache) / 10:.1f},"
+        f"tokens={tokens * (10 - cache) / 10:.1f})"
+        for requests, tokens in ((1, 0), (0, 1))
+        for cache in range(1, 10)
     )
     return [
         Claim(

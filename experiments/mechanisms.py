@@ -92,7 +92,7 @@ def trace(path: Path, speed: float) -> Workload:
 
 def run(claim: Claim, side: Side, policy: str, seed: int, rate_rps: float | None = None) -> Any:
     """One run of a side."""
-    changes = {**claim.changes, **side.changes, "warmup_requests": 0}
+    changes = {**claim.changes, **side.changes, "warmup_requests": 0, "warmup_share": 0.0}
     if rate_rps is not None:
         changes["workload.rate_rps"] = rate_rps
     workload = claim.workload(seed) if claim.workload else None

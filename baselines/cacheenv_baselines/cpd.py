@@ -41,7 +41,14 @@ as it stands does not show it.
 from __future__ import annotations
 
 from cacheenv.policy import ROLE_PRE_PREFILL, ROLE_PREFILL, jit, policy, random_below, route
-from cacheenv_baselines.rules import ANY_ROLE, cache_aware, has_role, least_backlog_prefill, power_of_two_decode
+from cacheenv_baselines.rules import (
+    ANY_ROLE,
+    cache_aware,
+    has_role,
+    least_backlog_prefill,
+    power_of_two_decode,
+    store_helps,
+)
 
 
 @jit
@@ -73,14 +80,6 @@ def random_of_role(view, rng, role):
             if random_below(rng, seen) == 0:
                 chosen = i
     return chosen
-
-
-@jit
-def store_helps(view, prefill):
-    """Whether the store has more of the prompt than the instance, and fetching it is predicted to save time."""
-    row = view.prefill[prefill]
-    longer = row.pull_tokens > 0 and view.request[0].store_hit_tokens > row.hit_tokens
-    return longer and row.transfer_s + row.prefill_pull_s < row.prefill_s
 
 
 @jit

@@ -29,7 +29,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cacheenv.policy import jit, least, policy, reject, route
-from cacheenv_baselines.rules import promised_tokens, step_forecast_s, tbt_slo_s, ttft_forecast_s
+from cacheenv_baselines.rules import least_tbt_decode, tbt_forecast_s, tbt_slo_s, ttft_forecast_s
 
 
 @jit
@@ -37,13 +37,6 @@ def wants_pull(view, prefill, threshold):
     """Algorithm 1's test best / local > threshold; infinite for local = 0 < best, false for 0 / 0."""
     row = view.prefill[prefill]
     return row.hit_tokens + row.pull_tokens > threshold * row.hit_tokens
-
-
-@jit
-def tbt_forecast_s(view, decode):
-    """Step time once this request and all that are assigned to the instance run there."""
-    tokens = promised_tokens(view, decode) + view.request[0].prompt_tokens
-    return step_forecast_s(view, decode, view.decode[decode].inflight_requests + 1, tokens)
 
 
 @policy(params={"threshold": 1.5, "reject": 0, "pulls": 1}, brings={"cluster.index.learns": "assigned"})
@@ -59,16 +52,9 @@ def mooncake(view, rng, params):
         take, count = least(rng, prefill, count, cost_s, ttft_s)
         if take:
             prefill, pull, ttft_s = i, pull_here, cost_s
-    decode, count, tbt_s = -1, 0, 0.0
-    for d in range(view.cluster[0].num_decode):
-        if view.decode[d].accepts == 0:
-            continue
-        forecast_s = tbt_forecast_s(view, d)
-        take, count = least(rng, decode, count, forecast_s, tbt_s)
-        if take:
-            decode, tbt_s = d, forecast_s
+    decode = least_tbt_decode(view, rng)
     if may_reject > 0 and view.cluster[0].allow_reject:
-        if ttft_s > view.cluster[0].slo_ttft_s or tbt_s > tbt_slo_s(view):
+        if ttft_s > view.cluster[0].slo_ttft_s or tbt_forecast_s(view, decode) > tbt_slo_s(view):
             return reject(view)
     return route(view, prefill, decode, pull)
 

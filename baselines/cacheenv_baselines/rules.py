@@ -169,10 +169,44 @@ def ttft_forecast_s(view, prefill, pull):
 
 
 @jit
+def pull_helps(view, prefill):
+    """Whether pulling the longest prefix to a prefill instance is predicted to be faster than computing it there."""
+    row = view.prefill[prefill]
+    return row.pull_tokens > 0 and row.transfer_s + row.prefill_pull_s < row.prefill_s
+
+
+@jit
+def store_helps(view, prefill):
+    """Whether the store has more of the prompt than the instance, and fetching it is predicted to save time."""
+    return view.request[0].store_hit_tokens > view.prefill[prefill].hit_tokens and pull_helps(view, prefill)
+
+
+@jit
 def step_forecast_s(view, decode, requests, tokens):
     """Decode step time of an instance with that many requests and KV tokens."""
     row = view.decode[decode]
     return row.decode_d_s + row.decode_e_s * requests + row.decode_f_s * tokens
+
+
+@jit
+def tbt_forecast_s(view, decode):
+    """Step time once this request and all that are assigned to the instance run there."""
+    tokens = promised_tokens(view, decode) + view.request[0].prompt_tokens
+    return step_forecast_s(view, decode, view.decode[decode].inflight_requests + 1, tokens)
+
+
+@jit
+def least_tbt_decode(view, rng):
+    """Decode instance with the smallest such step, ties at random."""
+    best, count, best_s = -1, 0, 0.0
+    for d in range(view.cluster[0].num_decode):
+        if view.decode[d].accepts == 0:
+            continue
+        step_s = tbt_forecast_s(view, d)
+        take, count = least(rng, best, count, step_s, best_s)
+        if take:
+            best, best_s = d, step_s
+    return best
 
 
 @jit

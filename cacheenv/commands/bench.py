@@ -23,6 +23,7 @@ from cacheenv.files.versions import versions
 from cacheenv.files.yaml_text import dump_yaml
 from cacheenv.run.metrics import METRICS
 from cacheenv.scenario import TRACE_KIND, Scenario
+from cacheenv.scenario.models import cluster_notes
 
 help = "compare schedulers: policies x scenarios x seeds -> table, CSV, JSON, plots"
 #: A generator draws other requests for each seed, and three of them mislead by ten points; a trace is what it is.
@@ -127,6 +128,7 @@ def _show(entries: Sequence[Entry], rows: Sequence[dict[str, Any]], results: Res
         print(bench_title(scenario.to_dict(), own))
         reference = scenario.router if _seeds_matter(scenario) else None
         print(bench_table(own, notes, reference))
+        print("".join(f"! {note}\n" for note in cluster_notes(scenario.cluster)), end="")
         print()
     if results.folder is not None:
         print(f"written to {results.folder}: results.csv, results.json, config.yaml and a plot a scenario")

@@ -137,5 +137,5 @@ def _shortened(scenario: Scenario) -> Scenario:
     if scenario.workload.kind == TRACE_KIND:
         limit = min(16, scenario.workload.limit or 16)
         short = {"workload.limit": limit, "workload.window_requests": None, "workload.split": "all"}
-        return scenario.with_overrides({**short, "warmup_requests": 0})
-    return scenario.with_overrides({"workload.requests": 16, "warmup_requests": 0})
+        return scenario.with_overrides({**short, "warmup_requests": 0, "warmup_share": 0.0})
+    return scenario.with_overrides({"workload.requests": 16, "warmup_requests": 0, "warmup_share": 0.0})

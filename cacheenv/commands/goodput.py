@@ -27,6 +27,7 @@ from cacheenv.files.progress import Progress
 from cacheenv.files.versions import versions
 from cacheenv.files.yaml_text import dump_yaml
 from cacheenv.scenario import TRACE_KIND, Scenario
+from cacheenv.scenario.models import cluster_notes
 from cacheenv.scenario.objectives import objectives_text
 
 help = "sustainable rate of each policy: highest rate at which enough requests meet their SLOs"
@@ -222,6 +223,7 @@ def _show(
                 print(f"{row['policy']}: {row['reason']}")
         for policy, changes in notes.items():
             print(f"* {policy} ran with {', '.join(f'{key}={value}' for key, value in changes.items())}")
-        print()
+        cluster = next(entry.base.cluster for entry in entries if entry.base.name == name)
+        print("".join(f"! {note}\n" for note in cluster_notes(cluster)))
     if results.folder is not None:
         print(f"written to {results.folder}: goodput.csv, goodput.json, goodput_config.yaml")

@@ -28,8 +28,15 @@ def _digest(text: str) -> str:
 
 
 def config_hash(scenario: Scenario) -> str:
-    """Hash of the resolved scenario; of a trace its content instead of its path."""
+    """Hash of the resolved scenario; of a trace and a model's config their content instead of their path."""
     tree = scenario.to_dict()
+    for role in ("prefill", "decode"):
+        preset = tree["cluster"][role]["preset"]
+        model = Path(str(preset.get("model"))) if isinstance(preset, dict) and "tp" in preset else None
+        if model is not None and model.is_absolute():
+            path = model / "config.json" if model.is_dir() else model
+            stat = path.stat()
+            preset["model"] = _file_digest(str(path), stat.st_mtime_ns, stat.st_size)
     if scenario.workload.kind == TRACE_KIND:
         path = Path(str(scenario.workload.trace))
         stat = path.stat()
@@ -56,7 +63,10 @@ def _sources_digest() -> str:
         spec = importlib.util.find_spec(point.module.split(".")[0])
         folders |= {Path(folder) for folder in (spec.submodule_search_locations or [])} if spec else set()
     files = [
-        path for folder in sorted(folders) for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".yaml")
+        path
+        for folder in sorted(folders)
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in (".py", ".yaml", ".json")
     ]
     return _files_digest([path for path in files if "commands" not in path.parts])
 

@@ -18,6 +18,7 @@ COLUMNS = [
     ("tbt_tail_p99_s", "TBT tail p99", "ms", 1e3),
     ("slo_attainment", "SLO met", "%", 100.0),
     ("goodput_rps", "goodput", "req/s", 1.0),
+    ("hit_rate_predicted", "hits promised", "% tokens", 100.0),
     ("hit_rate", "cache hits", "% tokens", 100.0),
     ("load_imbalance_prefill", "P load", "max/mean", 1.0),
     ("load_imbalance_decode", "D load", "max/mean", 1.0),
@@ -30,6 +31,7 @@ OCCASIONAL_COLUMNS = [
     ("rejected_late", "rejected late", "count", 1.0),
     ("too_large", "too large", "count", 1.0),
     ("unfinished", "unfinished", "count", 1.0),
+    ("index_events_lost", "index events lost", "count", 1.0),
 ]
 
 

@@ -70,4 +70,5 @@ def _numbers(role: str, first: int, group: Group) -> str:
 
 
 def _preset(group: Group) -> str:
-    return group.section.preset if isinstance(group.section.preset, str) else "own"
+    preset: Any = group.section.preset
+    return preset if isinstance(preset, str) else str(preset.get("preset", preset.get("gpu", "own")))

@@ -40,8 +40,19 @@ class StepThreads:
             tasks.put((part, number))
 
     def finish(self) -> list[Any]:
-        """Waits for what :meth:`start` began: the results as they came; raises what a part raised."""
-        results = [self._results.get() for _ in self._tasks]
+        """Waits for what :meth:`start` began: the results as they came; raises what a part raised.
+
+        An interrupt is raised when all parts have ended: nobody may touch the tables before.
+        """
+        results: list[Any] = []
+        interrupt: BaseException | None = None
+        while len(results) < len(self._tasks):
+            try:
+                results.append(self._results.get())
+            except BaseException as problem:
+                interrupt = problem
+        if interrupt is not None:
+            raise interrupt
         for result in results:
             if isinstance(result, BaseException):
                 raise result

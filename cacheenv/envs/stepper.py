@@ -134,10 +134,12 @@ class Stepper:
             threads ended after this one.
         """
         worlds = self.worlds
+        handles = worlds.handles
 
-        def part(number: int) -> tuple[bool, float]:
+        # The tables have to live as long as somebody is at work on their addresses.
+        def part(number: int, tables: Any = worlds.tables) -> tuple[bool, float]:
             ends = edges[number], edges[number + 1]
-            stuck = self._step(worlds.handles, *ends, buffers, self.rules)
+            stuck = self._step(handles, *ends, buffers, self.rules)
             return bool(stuck), time.perf_counter()
 
         threads.start(part)

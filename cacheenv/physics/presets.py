@@ -19,10 +19,11 @@ class Preset:
     """Latency coefficients and sizes of one model on one tensor-parallel group of GPUs.
 
     Attributes:
-        name: Key in `presets.yaml`.
+        name: Key in `presets.yaml`, or a name made from model and GPU.
         model: Model architecture.
         gpu: GPU type.
         tensor_parallel: GPUs of the instance.
+        layers: Layers of the model.
         prefill_a_s: Fixed time of a prefill batch, seconds.
         prefill_b_s: Seconds for each new token.
         prefill_c_s: Seconds for each unit of `n^2 + 2*max(n, n_tile)*p` (n new, p cached tokens).
@@ -45,6 +46,7 @@ class Preset:
     model: str
     gpu: str
     tensor_parallel: int
+    layers: int
     prefill_a_s: float
     prefill_b_s: float
     prefill_c_s: float

@@ -13,7 +13,8 @@ from cacheenv.policy.definition import KINDS, Policy
 class PolicyBundle:
     """What decides in a run: a router, and optionally a decode choice, an admission policy and a rescheduler.
 
-    Instead of a compiled router and rescheduler, `actor` may be a Python object with `act(view, mask) -> int`.
+    Instead of a compiled router and rescheduler, `actor` may be a Python object with `act(view, mask) -> int`. Where
+    the object `plans`, it takes all decisions, and the compiled policies are what it asks and looks ahead with.
     """
 
     name: str
@@ -22,6 +23,11 @@ class PolicyBundle:
     admission: Policy | None = None
     rescheduler: Policy | None = None
     actor: Any = None
+
+    @property
+    def plans(self) -> bool:
+        """Whether the object decides everything and the compiled policies are its base."""
+        return bool(getattr(self.actor, "plans", False))
 
     def parts(self) -> list[Policy]:
         """The compiled policies that are present."""

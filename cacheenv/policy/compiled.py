@@ -13,14 +13,14 @@ from cacheenv.sim.policies.compose import PARTS
 
 
 def bundle_addresses(bundle: PolicyBundle) -> tuple[Any, int]:
-    """(what the compiled loops take for the bundle's policies, bits of the parts that are present).
+    """(what the compiled loops take for the bundle's policies, bits of the parts that decide by themselves).
 
     The bundle must stay alive as long as they are used.
     """
     from cacheenv.sim.policies.absent import never
 
     kinds = [getattr(bundle, kind) for kind in PARTS]
-    present = sum(1 << row for row, part in enumerate(kinds) if part is not None)
+    present = 0 if bundle.plans else sum(1 << row for row, part in enumerate(kinds) if part is not None)
     return policy_addresses([part.function if part else never for part in kinds]), present
 
 

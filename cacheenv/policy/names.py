@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ class PolicyProvider(Protocol):
     def names(self) -> list[str]:
         """Names that this provider can make."""
 
-    def make(self, name: str, **params: float) -> Policy | PolicyBundle:
+    def make(self, name: str, **params: Any) -> Policy | PolicyBundle:
         """The policy of that name."""
 
 
@@ -83,22 +83,37 @@ def _split(text: str, mark: str) -> list[str]:
 
 def _make_part(text: str, params: Mapping[str, float]) -> Policy | PolicyBundle:
     """Makes `name` or `name(key=value,...)`."""
-    base, values = text, dict(params)
+    base, inner = text, ""
     if text.endswith(")") and "(" in text:
         base, inner = text[:-1].split("(", 1)
-        for item in filter(None, inner.split(",")):
-            key, _, value = item.partition("=")
-            if key.strip() in values:
-                raise InputError(f"policy {text}: parameter {key.strip()} is given twice")
-            try:
-                values[key.strip()] = float(value)
-            except ValueError:
-                raise InputError(f"policy {text}: expected key=number, got '{item}'") from None
     for provider in _providers():
         if base in provider.names():
-            return provider.make(base, **values)
+            return provider.make(base, **_parameters(text, inner, params, _text_parameters(provider, base)))
     known = available_policies()
     raise InputError(f"unknown policy '{base}'{suggestion(base, known)}; known: {', '.join(known)}")
+
+
+def _text_parameters(provider: Any, name: str) -> Collection[str]:
+    """Parameters of a policy that are no numbers: what a provider's `text_parameters(name)`, if it has one, says."""
+    ask = getattr(provider, "text_parameters", None)
+    return () if ask is None else ask(name)
+
+
+def _parameters(text: str, inner: str, given: Mapping[str, Any], texts: Collection[str]) -> dict[str, Any]:
+    """The parameters in the parentheses of `text`, added to the given ones."""
+    values = dict(given)
+    for item in filter(None, _split(inner, ",")):
+        key, _, value = (piece.strip() for piece in item.partition("="))
+        if key in values:
+            raise InputError(f"policy {text}: parameter {key} is given twice")
+        if key in texts:
+            values[key] = value
+            continue
+        try:
+            values[key] = float(value)
+        except ValueError:
+            raise InputError(f"policy {text}: expected key=number, got '{item}'") from None
+    return values
 
 
 def as_bundle(policy_or_name: Any) -> PolicyBundle:

@@ -8,6 +8,7 @@ import numpy as np
 
 from cacheenv.scenario import Scenario
 from cacheenv.scenario.resolve import ClusterSpec, DecodeSpec, PrefillSpec
+from cacheenv.scenario.sections import IndexConfig
 from cacheenv.sim.core.kinds import code_of
 from cacheenv.sim.index.central import BITS
 from cacheenv.sim.prefill.discipline import DISCIPLINES
@@ -17,6 +18,7 @@ from cacheenv.sim.state.codes import (
     FIRST_TOKENS,
     HANDOVERS,
     INDEX_LEARNS,
+    MEMORY_POLICIES,
     ON_REJECT,
     PREDICT_NOISY,
     PREDICT_NONE,
@@ -40,16 +42,18 @@ COEFFICIENTS = (
 
 #: The same of the tables of prefill and decode parts.
 PREFILL_SETTINGS = (
-    "queue", "lpm_fallback", "lpm_check_tokens", "lpm_defer_tokens", "batch_tokens", "chunk_tokens",
-    "max_batch_requests",
+    "queue", "lpm_fallback", "lpm_check_tokens", "lpm_defer_tokens", "lpm_ageing_tokens", "batch_tokens",
+    "chunk_tokens", "max_batch_requests",
 )  # fmt: skip
 DECODE_SETTINGS = ("max_batch", "reserve_tokens", "join_stall_s", "preemption", "swap_bytes_per_s", "damping")
 
 
 def pool_margin(spec: ClusterSpec) -> int:
     """Most pool rows that one event may take: a batch of requests, or the queue that lpm matches."""
-    lpm = code_of(DISCIPLINES, "lpm")
-    return max(2 * row.max_batch_requests + (row.lpm_fallback if row.queue == lpm else 0) + 8 for row in spec.prefill)
+    matching = (code_of(DISCIPLINES, "lpm"), code_of(DISCIPLINES, "lpm_aged"))
+    return max(
+        2 * row.max_batch_requests + (row.lpm_fallback if row.queue in matching else 0) + 8 for row in spec.prefill
+    )
 
 
 def flow_margin(scenario: Scenario, spec: ClusterSpec) -> int:
@@ -91,7 +95,7 @@ def start_tables(
 def fill_episode(world: World, scenario: Scenario, workload: Workload, prediction_seed: int) -> None:
     """Fills the settings that depend on the episode."""
     world.config["num_requests"] = len(workload)
-    world.config["warmup_requests"] = max(scenario.warmup_requests, int(scenario.warmup_share * len(workload)))
+    world.config["warmup_requests"] = max(scenario.warmup_requests, int(scenario.warmup_share * len(workload) + 1e-9))
     world.config["prediction_seed"] = prediction_seed
     closed = is_closed(scenario, workload)
     options = scenario.workload
@@ -121,6 +125,11 @@ def has_host(spec: ClusterSpec) -> bool:
     return any(row.host_cache_tokens > 0 for row in spec.prefill)
 
 
+def limited_shards(index: IndexConfig) -> int:
+    """Shards of the index that take in events at a bounded rate; 0 where all take them in at once."""
+    return 0 if index.events_per_s is None else index.shards
+
+
 def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
     cluster = scenario.cluster
     selective = cluster.prefill.host_write == "write_through_selective"
@@ -129,19 +138,28 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "num_decode": len(spec.decode),
         "page_tokens": cluster.page_tokens,
         "holder_words": holder_words(spec),
-        "layers": cluster.network.layers,
+        "layers": spec.layers,
         "sharing": SHARINGS.index(cluster.network.sharing),
         "handover": HANDOVERS.index(cluster.network.handover),
         "handover_fixed_s": -1.0 if spec.handover_fixed_s is None else spec.handover_fixed_s,
         "handover_load_bytes_per_s": _limit(cluster.network.handover_load_gbytes_per_s) * 1e9,
         "first_token": FIRST_TOKENS.index(cluster.first_token),
         "schedule_s": cluster.prefill.schedule_s,
+        "router_works": cluster.router.decide_s > 0 or cluster.router.decide_s_per_block > 0,
+        "decide_s": cluster.router.decide_s,
+        "decide_s_per_block": cluster.router.decide_s_per_block,
         "peer_pulls": cluster.network.peer_pulls,
         "store_enabled": spec.store.capacity_tokens >= cluster.page_tokens,
         "write_through": cluster.store.write_through,
         "index_learns": INDEX_LEARNS.index(cluster.index.learns),
+        "index_late": cluster.index.delay_s > 0 or limited_shards(cluster.index) > 0,
+        "index_shards": limited_shards(cluster.index),
+        "index_high_water": cluster.index.high_water,
+        "index_event_s": 1.0 / _limit(cluster.index.events_per_s),
         "backlog": BACKLOGS.index(cluster.prefill.backlog),
         "memory_enabled": cluster.index.memory_tokens > 0,
+        "memory_expires": cluster.index.memory_policy == MEMORY_POLICIES[1],
+        "memory_ttl_s": cluster.index.memory_ttl_s,
         "host_enabled": has_host(spec),
         "host_write_back": has_host(spec) and cluster.prefill.host_write == "write_back",
         "host_blocking": cluster.prefill.load == "blocking",
@@ -161,6 +179,7 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "replication_hits": cluster.replication.hits or 0,
         "replication_window_s": cluster.replication.window_s,
         "replicas": cluster.replication.replicas,
+        "matches_all": any(row.queue == code_of(DISCIPLINES, "dfs_weight") for row in spec.prefill),
         "per_block_s": cluster.network.per_block_s,
         "index_delay_s": cluster.index.delay_s,
         "response_overhead_s": cluster.response_overhead_s,

@@ -51,6 +51,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "hit_rate_predicted": ("fraction", "the same for the hit that the index promised on the chosen instance"),
     "hit_rate_available": ("fraction", "the same for the longest hit that was anywhere in the cluster at arrival"),
     "hit_rate_missed": ("fraction", "the same for what was promised and not delivered, request by request"),
+    "index_events_lost": ("count", "pages stored or removed that the index lost, for more events than it takes in"),
+    "decide_mean_s": ("s", "mean of routed_s - arrival_s over requests routed when they first came: the router's time"),
     "load_imbalance_prefill": ("ratio", "max / mean of the busy time of the prefill instances"),
     "load_cv_prefill": ("ratio", "standard deviation / mean of the busy time of the prefill instances"),
     "load_imbalance_decode": ("ratio", "max / mean of the busy time of the decode instances"),
@@ -93,6 +95,7 @@ def summarize(
     kv_bytes_per_token: float | np.ndarray,
     decode_kv_bytes_per_token: float | np.ndarray,
     decode_load: tuple[float, float] = (math.nan, math.nan),
+    index_events_lost: int = 0,
 ) -> dict[str, float | int]:
     """The flat summary of a run.
 
@@ -102,6 +105,7 @@ def summarize(
             bytes_in, nic_bytes_per_s`.
         kv_bytes_per_token: Bytes of a token's KV on a prefill instance (copies included): of all, or of each.
         decode_kv_bytes_per_token: The same for decode instances.
+        index_events_lost: Pages stored or removed of which the index was told in vain.
         decode_load: Mean and variance of the KV tokens of the decode instances over time.
 
     Returns:
@@ -131,6 +135,9 @@ def summarize(
     promised = admitted["hit_predicted_tokens"].astype(np.int64)
     missed = int(np.maximum(promised - admitted["hit_tokens"], 0).sum())
     summary["hit_rate_missed"] = _ratio(missed, prompt_tokens)
+    summary["index_events_lost"] = index_events_lost
+    decided_s = (rows["routed_s"] - rows["arrival_s"])[np.isfinite(rows["routed_s"]) & (rows["retries"] == 0)]
+    summary["decide_mean_s"] = float(decided_s.mean()) if len(decided_s) else math.nan
     for role, kind in (("prefill", KIND_PREFILL), ("decode", KIND_DECODE)):
         busy_s = np.asarray(instances["busy_s"][instances["kind"] == kind], np.float64)
         mean_s = float(busy_s.mean()) if len(busy_s) else math.nan

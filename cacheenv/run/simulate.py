@@ -16,6 +16,7 @@ from cacheenv.run.metrics import summarize
 from cacheenv.run.records import instance_totals, request_records
 from cacheenv.run.seeds import checked_seed
 from cacheenv.run.timeline import sample
+from cacheenv.run.trials import Trials
 from cacheenv.run.worlds import Worlds
 from cacheenv.scenario import Scenario, load_scenario
 from cacheenv.scenario.fleet import for_all_groups
@@ -140,25 +141,31 @@ def drive_and_sample(worlds: Worlds, index: int, bundle: PolicyBundle, timeline_
         raise InputError(f"timeline_s: expected a number of seconds > 0, got {timeline_s!r}")
     horizon_s = float(worlds.world(index).config[0].horizon_s)
     rows: list[np.ndarray] = []
+    trials = Trials(worlds, index, bundle) if bundle.plans else None
     while True:
         until_s = min((len(rows) + 1) * timeline_s, horizon_s)
         worlds.world(index).config[0].horizon_s = until_s
-        stop = drive(worlds, index, bundle)
+        stop = drive(worlds, index, bundle, trials)
         if stop != STOP_HORIZON or until_s == horizon_s:
             break
         rows.append(sample(worlds, index))
     worlds.world(index).config[0].horizon_s = horizon_s
     if stop == STOP_DONE:
-        drive(worlds, index, bundle)  # writes to the store and news for the index that were left
+        drive(worlds, index, bundle, trials)  # writes to the store and news for the index that were left
     return np.concatenate([sample(worlds, index)[:0], *rows]).view(np.recarray)
 
 
-def drive(worlds: Worlds, index: int, bundle: PolicyBundle) -> int:
-    """Runs world `index` to its end under a bundle; returns the stop code."""
+def drive(worlds: Worlds, index: int, bundle: PolicyBundle, trials: Trials | None = None) -> int:
+    """Runs world `index` to its end under a bundle; returns the stop code.
+
+    `trials` are those of an earlier call, where a planner goes on.
+    """
     from cacheenv.sim.policies.drive import run
 
     policies, parts = bundle_addresses(bundle)
     view = worlds.view(index)
+    if bundle.plans:
+        bundle.actor.attach(trials or Trials(worlds, index, bundle))
     while True:
         stop = int(run(worlds.handles, index, policies, parts))
         if stop == STOP_GROW:
@@ -217,6 +224,7 @@ def collect(worlds: Worlds, index: int, name: str, seed: int) -> Result:
         kv_bytes_per_token=world.nic["kv_bytes"][: len(world.prefill)],
         decode_kv_bytes_per_token=world.nic["kv_bytes"][len(world.prefill) : -1],
         decode_load=decode_load(world),
+        index_events_lost=int(world.state[0].news_lost),
     )
     state = world.state[0]
     return Result(records, instances, summary, worlds.scenario, name, seed, int(state.decisions), int(state.invalid))

@@ -48,6 +48,11 @@ class WorkloadRows:
         self._placed[index] = True
         return row, is_new
 
+    def forget(self, row: int) -> None:
+        """The workload of a row could not be stored."""
+        self._stored[row] = None
+        self._placed[self.row_of == row] = False
+
     def _row_with(self, workload: Workload) -> int:
         return next((row for row, stored in enumerate(self._stored) if stored is workload), -1)
 

@@ -18,6 +18,7 @@ from cacheenv.run.fill import (
     has_host,
     holder_words,
     largest_batch,
+    limited_shards,
     pool_margin,
     start_tables,
 )
@@ -107,7 +108,11 @@ class Worlds:
         row, is_new = self.workloads.place(index, workload)
         self._make_room(workload)
         if is_new:
-            self._store_workload(row, workload)
+            try:
+                self._store_workload(row, workload)
+            except BaseException:  # interrupted: nobody may find it there
+                self.workloads.forget(row)
+                raise
         point_to_workload(self.handles, self._require(), self.workload_of, index)
         world = self.world(index)
         reset_tables(world, self._start)
@@ -194,6 +199,8 @@ class Worlds:
             host_enabled=has_host(self.spec),
             prices_now=cluster.prefill.backlog == "now",
             news=1 << 16 if cluster.index.delay_s > 0 else 1,
+            shards=max(1, limited_shards(cluster.index)),
+            shard_events=cluster.index.high_water if limited_shards(cluster.index) else 1,
             flows=max(256, 4 * margin, 2 * flow_margin(self.scenario, self.spec)),
             nodes=max(2048, 2 * (3 * prefills + 1) + 16 * margin),
             policy_parts=parts,

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from cacheenv import physics, workload
 from cacheenv.errors import ConfigError, InputError
 from cacheenv.scenario.fleet import Group, groups_of
+from cacheenv.scenario.models import check_layers, check_models
 from cacheenv.scenario.sections import TRACE_KIND, ClusterConfig, DecodeConfig, PrefillConfig, WorkloadConfig
 
 
@@ -16,7 +17,7 @@ def _fail(place: str, message: str) -> NoReturn:
     raise ConfigError(f"{place}: {message}", place)
 
 
-def _preset(place: str, load: Callable[[str], Any], name: str) -> Any:
+def _preset(place: str, load: Callable[[Any], Any], name: Any) -> Any:
     try:
         return load(name)
     except InputError as problem:
@@ -30,13 +31,17 @@ def check_cluster(cluster: ClusterConfig) -> None:
         ConfigError: With the dotted place of the first key that does not fit.
     """
     page = cluster.page_tokens
+    ends = []
     for group in groups_of(cluster):
         preset = _preset(group.place_of("preset"), physics.load_preset, group.section.preset)
+        ends.append((group.place_of("preset"), preset))
+        check_models(ends[0], ends[-1])
         _preset(group.place_of("link"), physics.load_link, group.network.link)
         if isinstance(group.section, PrefillConfig):
             _check_prefill(group, group.section, preset, page)
         else:
             _check_decode(group, group.section, preset, page)
+    check_layers(cluster.network.layers, ends[0][1])
     _check_page("cluster.store.capacity_tokens", cluster.store.capacity_tokens or page, page)
     _check_page("cluster.index.memory_tokens", cluster.index.memory_tokens or page, page)
     if cluster.prefill.pre_prefill >= cluster.prefill.count:
@@ -65,6 +70,12 @@ def _check_decode(group: Group, section: DecodeConfig, preset: physics.Preset, p
     """Capacities of a group of decode instances."""
     capacity = preset.capacity_tokens if section.kv_tokens is None else section.kv_tokens
     _check_page(group.place_of("kv_tokens"), capacity, page)
+    if capacity > preset.capacity_tokens:
+        _fail(
+            group.place_of("kv_tokens"),
+            f"expected at most the {preset.capacity_tokens} tokens that {preset.name} holds beside its weights, got "
+            f"{capacity}",
+        )
     if section.reserve_tokens >= capacity:
         _fail(group.place_of("reserve_tokens"), f"expected less than the KV capacity of {capacity} tokens")
 

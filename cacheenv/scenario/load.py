@@ -9,7 +9,7 @@ from typing import Any
 
 from cacheenv.errors import InputError, suggestion
 from cacheenv.files.yaml_text import read_yaml_mapping
-from cacheenv.scenario.scenario import Scenario, build_scenario, with_absolute_trace
+from cacheenv.scenario.scenario import Scenario, build_scenario, with_absolute_paths
 
 SCENARIO_DIRECTORY = Path(__file__).resolve().parent.parent / "scenarios"
 DEFAULT_SCENARIO = "kimi-chat"
@@ -55,6 +55,6 @@ def _read(origin: Any) -> tuple[dict[str, Any], str]:
         return read_yaml_mapping(SCENARIO_DIRECTORY / f"{name}.yaml"), f"scenario {name}"
     path = Path(name)
     if path.suffix.lower() in (".yaml", ".yml") or len(path.parts) > 1 or path.exists():
-        return with_absolute_trace({"name": path.stem, **read_yaml_mapping(path)}, path.parent), str(path)
+        return with_absolute_paths({"name": path.stem, **read_yaml_mapping(path)}, path.parent), str(path)
     hint = suggestion(name, packaged)
     raise InputError(f"unknown scenario '{name}'{hint}; expected a YAML path or one of: {', '.join(packaged)}")

@@ -63,6 +63,7 @@ class PrefillSpec(LinkSpec):
         lpm_fallback: Of `lpm`, as the next two: waiting requests above which it orders as fcfs.
         lpm_check_tokens: Hits up to this are candidates for deferral.
         lpm_defer_tokens: Tokens that a deferred one shares with an earlier one.
+        lpm_ageing_tokens: Of `lpm_aged`: tokens of match that a round of waiting counts for.
         batch_tokens: New tokens of a batch at most.
         chunk_tokens: Longest piece of a prompt in a batch, tokens; 0 = prompts are not cut.
         max_batch_requests: Requests of a batch at most.
@@ -83,6 +84,7 @@ class PrefillSpec(LinkSpec):
     lpm_fallback: int
     lpm_check_tokens: int
     lpm_defer_tokens: int
+    lpm_ageing_tokens: int
     batch_tokens: int
     chunk_tokens: int
     max_batch_requests: int
@@ -147,12 +149,14 @@ class ClusterSpec:
         decode: One row a decode instance, likewise.
         store: The store.
         handover_fixed_s: Fixed time of a hand-over, seconds; None: the set-up of a transfer between its two ends.
+        layers: Pieces of layer-wise overlap.
     """
 
     prefill: tuple[PrefillSpec, ...]
     decode: tuple[DecodeSpec, ...]
     store: StoreSpec
     handover_fixed_s: float | None
+    layers: int
 
 
 def resolve(scenario: Scenario, *, prefill: Presets = None, decode: Presets = None) -> ClusterSpec:
@@ -169,11 +173,13 @@ def resolve(scenario: Scenario, *, prefill: Presets = None, decode: Presets = No
     cluster = scenario.cluster
     rows: dict[str, list[Any]] = {"prefill": [], "decode": []}
     given = {"prefill": prefill, "decode": decode}
+    layers = 0  # of the model, which is that of the first instance
     for group in groups_of(cluster):
         mine = rows[group.role]
         named = load_preset(group.section.preset) if given[group.role] is None else given[group.role]
         for number in range(len(mine), len(mine) + group.count):
             preset = named if isinstance(named, Preset) else named[number]  # type: ignore[index]
+            layers = layers or preset.layers
             if group.role == "decode":
                 mine.append(_decode(group, preset))
             else:
@@ -187,6 +193,7 @@ def resolve(scenario: Scenario, *, prefill: Presets = None, decode: Presets = No
             code_of(EVICTIONS, cluster.store.eviction),
         ),
         handover_fixed_s=cluster.network.handover_fixed_s,
+        layers=layers if cluster.network.layers is None else cluster.network.layers,
     )
 
 
@@ -221,6 +228,7 @@ def _prefill(group: Group, preset: Preset, is_pre_prefill: bool) -> PrefillSpec:
         lpm_fallback=keys.lpm_fallback,
         lpm_check_tokens=keys.lpm_check_tokens,
         lpm_defer_tokens=keys.lpm_defer_tokens,
+        lpm_ageing_tokens=keys.lpm_ageing_tokens,
         batch_tokens=keys.batch_tokens,
         chunk_tokens=keys.chunk_tokens,
         max_batch_requests=keys.max_batch_requests,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cacheenv.errors import ConfigError, InputError
+from cacheenv.physics import list_models
 from cacheenv.scenario.consistency import check_cluster, check_workload
 from cacheenv.scenario.fleet import groups_of, with_counts
 from cacheenv.scenario.keys import flat, merged, nested
@@ -103,8 +104,8 @@ def build_scenario(base: Mapping[str, Any], source: str, overrides: Mapping[str,
     """
     changes: dict[str, Any] = {}
     try:
-        changes = with_absolute_trace(nested(overrides or {}))
-        base = with_absolute_trace(base)
+        changes = with_absolute_paths(nested(overrides or {}))
+        base = with_absolute_paths(base)
         tree = merged(_without_foreign_params(base, changes), changes)
         scenario: Scenario = build(Scenario, with_counts(base, changes, tree))
         check_cluster(scenario.cluster)
@@ -128,17 +129,47 @@ def _without_foreign_params(base: Mapping[str, Any], changes: Mapping[str, Any])
     return {**base, "workload": kept}
 
 
-def with_absolute_trace(tree: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
-    """`tree` with an absolute `workload.trace`: in `folder` if it is there, else under the working directory."""
+def with_absolute_paths(tree: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
+    """`tree` with absolute paths of its trace and of models' configs.
+
+    Args:
+        tree: Nested mappings of a scenario.
+        folder: Where a file is looked for first; then under the working directory.
+    """
+    result = dict(tree)
     options = tree.get("workload")
-    if not isinstance(options, Mapping):
-        return dict(tree)
-    trace = options.get("trace")
-    if isinstance(trace, os.PathLike):
-        trace = os.fspath(trace)
-    if not isinstance(trace, str) or not trace:
-        return dict(tree)
-    path = Path(trace).expanduser()
-    if folder is not None and not path.is_absolute() and (folder / path).exists():
-        path = folder / path
-    return {**tree, "workload": {**options, "trace": str(path.absolute())}}
+    if isinstance(options, Mapping) and options.get("trace"):
+        result["workload"] = {**options, "trace": _absolute(options["trace"], folder)}
+    cluster = tree.get("cluster")
+    if isinstance(cluster, Mapping):
+        changed = {key: _with_absolute_model(cluster[key], folder) for key in ("prefill", "decode") if key in cluster}
+        if isinstance(cluster.get("instances"), list):
+            changed["instances"] = [_with_absolute_model(group, folder) for group in cluster["instances"]]
+        result["cluster"] = {**cluster, **changed}
+    return result
+
+
+def _with_absolute_model(section: Any, folder: Path | None) -> Any:
+    """A section of instances whose preset is derived from a file: with its absolute path."""
+    if not isinstance(section, Mapping):
+        return section
+    preset = section.get("preset")
+    model = preset.get("model") if isinstance(preset, Mapping) and "tp" in preset else None
+    if not isinstance(preset, Mapping) or model is None or model in list_models():
+        return section
+    path = os.fspath(model) if isinstance(model, os.PathLike) else model
+    if not isinstance(path, str) or not (path.endswith(".json") or len(Path(path).parts) > 1):
+        return section
+    return {**section, "preset": {**preset, "model": _absolute(path, folder)}}
+
+
+def _absolute(path: Any, folder: Path | None) -> Any:
+    """An absolute path: in `folder` if it is there, else under the working directory."""
+    if isinstance(path, os.PathLike):
+        path = os.fspath(path)
+    if not isinstance(path, str):
+        return path
+    found = Path(path).expanduser()
+    if folder is not None and not found.is_absolute() and (folder / found).exists():
+        found = folder / found
+    return str(found.absolute())

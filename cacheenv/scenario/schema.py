@@ -19,7 +19,7 @@ class Rule:
     """What a configuration value must be.
 
     Attributes:
-        kind: `float`, `int`, `bool`, `text`, `choice`, `mapping` or `any` (checked elsewhere).
+        kind: `float`, `int`, `bool`, `text`, `choice`, `mapping`, `text or mapping` or `any` (checked elsewhere).
         doc: Meaning and unit, one line.
         low: Smallest value allowed.
         above: The value must be larger than this.
@@ -48,6 +48,10 @@ class Rule:
         elif self.kind == "mapping":
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{place}: expected a mapping, got {kind_of(value)}", place)
+            return dict(value)
+        elif self.kind == "text or mapping" and not isinstance(value, str):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{place}: expected text or a mapping, got {kind_of(value)}", place)
             return dict(value)
         elif not isinstance(value, str):
             expected = f"one of {', '.join(self.choices)}" if self.choices else "text"
@@ -215,6 +219,11 @@ def flag(default: bool, doc: str) -> Any:
 def text(default: str | None, doc: str, **options: Any) -> Any:
     """One line of text."""
     return dataclasses.field(default=default, metadata={"rule": Rule("text", doc, **options)})
+
+
+def text_or_mapping(default: str, doc: str) -> Any:
+    """A name, or a mapping in its place that is checked elsewhere."""
+    return dataclasses.field(default=default, metadata={"rule": Rule("text or mapping", doc)})
 
 
 def choice(default: str, choices: tuple[str, ...], doc: str) -> Any:

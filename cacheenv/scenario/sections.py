@@ -9,7 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from cacheenv.scenario.schema import Rule, choice, flag, groups, integer, mapping, number, section, text
+from cacheenv.scenario.schema import (
+    Rule,
+    choice,
+    flag,
+    groups,
+    integer,
+    mapping,
+    number,
+    section,
+    text,
+    text_or_mapping,
+)
 from cacheenv.sim.cache.eviction import EVICTIONS
 from cacheenv.sim.decode.damping import DAMPINGS
 from cacheenv.sim.decode.preemption import PREEMPTIONS
@@ -21,6 +32,7 @@ from cacheenv.sim.state.codes import (
     FIRST_TOKENS,
     HANDOVERS,
     INDEX_LEARNS,
+    MEMORY_POLICIES,
     ON_REJECT,
     SHARINGS,
 )
@@ -70,7 +82,9 @@ class PrefillConfig:
     """Prefill instances."""
 
     count: int = integer(8, "instances", low=1, high=4096)
-    preset: str = text("llama2-70b_8xA800_mooncake", "hardware and model preset (latency coefficients)")
+    preset: str | Mapping[str, Any] = text_or_mapping(
+        "llama2-70b_8xA800_mooncake", "model on hardware: a name, coefficients, or {model, gpu, tp}"
+    )
     cache_tokens: int | None = integer(
         None,
         "prefix cache of an instance's GPUs, tokens (running prompts included); null = what the hardware holds",
@@ -92,6 +106,7 @@ class PrefillConfig:
     lpm_fallback: int = integer(128, "waiting requests above which lpm orders as fcfs", low=0)
     lpm_check_tokens: int = integer(32, "lpm: hits up to this are candidates for in-batch deferral, tokens", low=-1)
     lpm_defer_tokens: int = integer(32, "lpm: defer where this many tokens are shared with an earlier one", low=1)
+    lpm_ageing_tokens: int = integer(100, "lpm_aged: what a round of waiting counts for, tokens of match", low=0)
     batch_tokens: int = integer(8192, "new tokens a batch at most (the first request is always taken)", low=1)
     chunk_tokens: int = integer(8192, "longest piece of a prompt a batch, tokens; 0 = prompts are not cut", low=0)
     max_batch_requests: int = integer(64, "requests a batch at most", low=1, high=65536)
@@ -107,7 +122,9 @@ class DecodeConfig:
     """Decode instances."""
 
     count: int = integer(8, "instances", low=1, high=4096)
-    preset: str = text("llama2-70b_8xA800_mooncake", "hardware and model preset (latency coefficients)")
+    preset: str | Mapping[str, Any] = text_or_mapping(
+        "llama2-70b_8xA800_mooncake", "model on hardware: a name, coefficients, or {model, gpu, tp}"
+    )
     kv_tokens: int | None = integer(None, "KV capacity, tokens; null = the preset's", low=2, optional=True)
     max_batch: int = integer(256, "requests in the batch at most", low=1, high=65536)
     reserve_tokens: int = integer(512, "head-room for growth of each request at admission, tokens", low=1)
@@ -129,7 +146,9 @@ class NetworkConfig:
     nic_gbytes_per_s: float | None = number(None, "NIC bandwidth, GB/s; null = the preset's", above=0, optional=True)
     setup_s: float | None = number(None, "fixed time of a transfer, s; null = the preset's", low=0, optional=True)
     per_block_s: float = number(0.0, "fixed time of each page moved, s", low=0)
-    layers: int = integer(80, "model layers: granularity of layer-wise overlap", low=1, high=100_000)
+    layers: int | None = integer(
+        None, "pieces of layer-wise overlap; null = the model's layers", low=1, high=100_000, optional=True
+    )
     sharing: str = choice("max_min", SHARINGS, "how flows share NICs: max-min fair, or an equal part at each end")
     handover: str = choice(
         "chunked", HANDOVERS, "hand-over: piece by piece, behind the last piece, or after the prefill"
@@ -161,7 +180,28 @@ class IndexConfig:
     learns: str = choice(
         "stored", INDEX_LEARNS, "when a prompt counts as cached: when its pages are stored, or when it is routed there"
     )
+    shards: int = integer(1, "parts of the index, by a hash of the page", low=1, high=4096)
+    events_per_s: float | None = number(
+        None, "events that a shard takes in at most, pages/s; null = all at once", above=0, optional=True
+    )
+    high_water: int = integer(
+        100_000, "events that wait at a shard at most, more are lost (events_per_s)", low=1, high=10_000_000
+    )
     memory_tokens: int = integer(0, "router's memory of what it sent, tokens a prefill instance; 0 = off", low=0)
+    memory_policy: str = choice(
+        "lru",
+        MEMORY_POLICIES,
+        "what it forgets: the oldest beyond memory_tokens, or also what is older than memory_ttl_s",
+    )
+    memory_ttl_s: float = number(120.0, "memory_policy ttl: forgotten when not sent again for so long, s", above=0)
+
+
+@dataclass(frozen=True)
+class RouterConfig:
+    """What the router's own computing takes: one server, which decides on one request after the other."""
+
+    decide_s: float = number(0.0, "router's time for a decision, s; decisions wait for each other", low=0)
+    decide_s_per_block: float = number(0.0, "the same for each page of the prompt, s", low=0)
 
 
 @dataclass(frozen=True)
@@ -172,14 +212,16 @@ class ReplicationConfig:
         None, "hits of a page in a window on one instance, above which it is copied; null = off", low=1, optional=True
     )
     window_s: float = number(10.0, "length of the windows in which hits are counted, s", above=0)
-    replicas: int = integer(2, "prefill instances that have a page after a copy at most, the first one included", low=2)
+    replicas: int = integer(
+        2, "a copy is sent while fewer prefill instances than this have the pages or are sent them", low=2
+    )
 
 
 #: What a group of `cluster.instances` may say for itself of the keys of its role's section.
 GROUP_KEYS = {
     "prefill": (
         "count preset cache_tokens host_cache_tokens host_gbytes_per_s host_setup_s eviction queue lpm_fallback "
-        "lpm_check_tokens lpm_defer_tokens batch_tokens chunk_tokens max_batch_requests"
+        "lpm_check_tokens lpm_defer_tokens lpm_ageing_tokens batch_tokens chunk_tokens max_batch_requests"
     ).split(),
     "decode": (
         "count preset kv_tokens max_batch reserve_tokens join_stall_s preemption swap_gbytes_per_s damping"
@@ -227,6 +269,7 @@ class ClusterConfig:
     network: NetworkConfig = section(NetworkConfig)
     store: StoreConfig = section(StoreConfig)
     index: IndexConfig = section(IndexConfig)
+    router: RouterConfig = section(RouterConfig)
     replication: ReplicationConfig = section(ReplicationConfig)
 
 

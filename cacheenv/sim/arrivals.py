@@ -107,6 +107,15 @@ def start_arrivals(w):
     expect_arrival(w)
 
 
+@once
+def forget_arrivals(w, first):
+    """Nobody comes any more but the requests from row `first` on, and who waits outside already."""
+    state = w.state[0]
+    state.coming = 0
+    state.next_arrival = first
+    expect_arrival(w)
+
+
 @inner
 def call(w, index, time_s):
     """A request comes at `time_s`; :func:`expect_arrival` has to follow."""

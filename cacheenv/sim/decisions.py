@@ -20,6 +20,7 @@ from cacheenv.sim.decode.migration import start_migration
 from cacheenv.sim.index.central import expect_stored
 from cacheenv.sim.index.hits import available_pages, look_up
 from cacheenv.sim.index.router_memory import recall, remember
+from cacheenv.sim.index.router_time import decided_at
 from cacheenv.sim.prefill.pages import hold_match, holds_prompt
 from cacheenv.sim.prefill.queue import enqueue
 from cacheenv.sim.prefill.second_check import settle_check
@@ -90,7 +91,7 @@ def apply_route(w, view, action):
     if not legal:
         state.invalid += 1
         action = fallback_route(view)
-    decide(w, index, available_pages(w, index) * config.page_tokens)
+    decide(w, index, decided_at(w, index), available_pages(w, index) * config.page_tokens)
     if action == reject_number(config.num_prefill, config.num_decode):
         reject(w, index, REJECTED)
         return legal

@@ -95,6 +95,8 @@ def _needs_growth(w):
     used = w.node.shape[0] - state.free_nodes
     if state.free_flows < w.config[0].flow_margin or state.free_nodes < 8 * margin:
         return True
+    if w.config[0].matches_all and state.free_nodes < 8 * margin + state.in_system:
+        return True
     most_news = used + 2 * margin  # every node may be evicted, and some be added
     if w.config[0].host_write_back:  # and each that leaves a GPU may add two to the host
         if state.free_nodes < 8 * margin + 2 * used:

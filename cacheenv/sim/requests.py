@@ -8,6 +8,8 @@ token) or when an objective is missed at its end, met otherwise, rejected when i
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.arrivals import call, expect_arrival
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.state.codes import (
@@ -133,10 +135,10 @@ def _send_away(w, index):
 
 
 @once
-def decide(w, index, available_tokens):
-    """A decision on the request is taken, with this much of its prompt cached somewhere."""
+def decide(w, index, time_s, available_tokens):
+    """A decision on the request is out at `time_s`; so much of its prompt is cached somewhere now."""
     request = w.request[index]
-    request.routed_s = w.state[0].now_s
+    request.routed_s = time_s
     request.hit_available_tokens = available_tokens
 
 
@@ -184,6 +186,35 @@ def complete(w, index, tbt_p99_s, tbt_tail_s):
         else:
             state.violated += 1
     _leave_system(w, index, COMPLETED)
+
+
+# -- what is not known -----------------------------------------------------------------------------------------------
+
+
+@inner
+def is_here(w, index):
+    """Whether a request is in the system."""
+    request = w.request[index]
+    if request.arrival_s < 0.0 or request.state == DONE:
+        return False
+    return request.retries == 0 or request.state != FUTURE or index == w.state[0].deciding
+
+
+@once
+def expect_requests(w, first):
+    """The requests that are not over are those in the system, those outside, and those from row `first` on."""
+    state = w.state[0]
+    state.unfinished = state.in_system + w.config[0].num_requests - first
+    index = state.gate_head
+    while index >= 0:
+        state.unfinished += 1
+        index = np.int64(w.request[index].gate_next)
+
+
+@once
+def expect_length(w, index, output_tokens):
+    """A request in the system will make this many tokens."""
+    w.request[index].output_tokens = output_tokens
 
 
 # -- a prefill instance ----------------------------------------------------------------------------------------------

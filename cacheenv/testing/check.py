@@ -45,7 +45,7 @@ def check_policy(policy: Any, scenario: Any = None) -> None:
 
     Raises:
         PolicyCheckError: The policy is wrong: one line with the place, what was expected, what came and what to do.
-        InputError: Unknown name or requirement, or every world was refused.
+        InputError: Unknown name or requirement, a planner, or every world was refused.
 
     Warns:
         PolicyCheckWarning: Legal but suspicious: illegal actions that fall back; a rescheduler that never moves; a
@@ -53,6 +53,8 @@ def check_policy(policy: Any, scenario: Any = None) -> None:
             but are not asked for; an object that keeps state between episodes.
     """
     bundle = complete_bundle(policy, Scenario())
+    if bundle.plans:
+        raise InputError(f"policy {bundle.name}: a planner acts in its own world only; check its base")
     logs: list[Log] = []
     notes: dict[str, str] = {}  # the first of each sort
     refusals: list[InputError] = []
@@ -76,7 +78,7 @@ def _worlds(scenario: Any) -> tuple[World, ...]:
         return WORLDS
     own = load_scenario(scenario)
     limit = {"workload.limit": REQUESTS} if own.workload.trace else {"workload.requests": REQUESTS}
-    return (*WORLDS, World(own.name, {**limit, "warmup_requests": 0}, None, own))
+    return (*WORLDS, World(own.name, {**limit, "warmup_requests": 0, "warmup_share": 0.0}, None, own))
 
 
 def _check_in(world: World, scenario: Scenario, bundle: PolicyBundle, notes: dict[str, str]) -> Log:

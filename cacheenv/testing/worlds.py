@@ -14,6 +14,9 @@ from cacheenv.workload import Workload
 
 REQUESTS = 60
 
+#: The coefficients of a large model stand for those of a small one.
+SLOW = {"preset": "llama2-70b_8xA800_mooncake", "model": "qwen2-7b", "layers": 28, "kv_bytes_per_token": 57344}
+
 SMALL = {
     "cluster.page_tokens": 64,
     "cluster.prefill.count": 3,
@@ -138,8 +141,7 @@ WORLDS = (
     World(
         "overload",
         {
-            "cluster.prefill.preset": "llama2-70b_8xA800_mooncake", "cluster.prefill.chunk_tokens": 256,
-            "slo.ttft_s": 0.5,
+            "cluster.prefill.preset": SLOW, "cluster.prefill.chunk_tokens": 256, "slo.ttft_s": 0.5,
         },
         flood,
     ),

@@ -120,3 +120,25 @@ def test_refusal_is_off_by_default_and_on_by_parameter(build, decider):
     assert decider("mooncake", reject=1).route(view) == (0, 0, 0), "at the SLO is within it"
     view.cluster[0].slo_tbt_tail_s = 0.0219  # predicted: 0.02 + 0.001 + 0.001
     assert decider("mooncake", reject=1).route(view) == "reject"
+
+
+def test_mooncake_min_pulls_only_where_that_beats_computing(build, fill, decider):
+    """The ratio test of `mooncake` pulls over a link that is slower than computing; this one compares."""
+    view = build(2, 1)
+    fill(view.prefill, hit_tokens=[100, 0], pull_tokens=[800, 900], backlog_s=[0.0, 5.0], prefill_s=1.0)
+    fill(view.prefill, prefill_pull_s=0.1, transfer_s=0.8)
+    assert decider("mooncake_min").route(view) == (0, 0, 1)
+    fill(view.prefill, transfer_s=0.95)
+    assert decider("mooncake_min").route(view) == (0, 0, 0)
+    assert decider("mooncake").route(view) == (0, 0, 1)
+    assert decider("mooncake_min").policy.brings == decider("mooncake").policy.brings
+
+
+def test_mooncake_min_counts_the_faster_of_both_in_the_cost(build, fill, decider):
+    """1 s of computing; or 0.2 + 0.3 s after a pull, behind 0.4 s of backlog: 0.9 s."""
+    view = build(2, 1)
+    fill(view.prefill, pull_tokens=[0, 500], prefill_s=1.0, prefill_pull_s=[1.0, 0.3], transfer_s=[0.0, 0.2])
+    fill(view.prefill, backlog_s=[0.0, 0.4])
+    assert decider("mooncake_min").route(view) == (1, 0, 1)
+    fill(view.prefill, backlog_s=[0.0, 0.6])
+    assert decider("mooncake_min").route(view) == (0, 0, 0)

@@ -102,7 +102,7 @@ def test_warm_up_requests_do_not_count() -> None:
     everything = make(IDS[0], overrides=PRICES)
     play(everything, first_pair, seed=0, options=options)
     assert everything.result().requests.finish_s.tobytes() == env.result().requests.finish_s.tobytes()
-    for share, counted in ((0.625, 15), (0.63, 15), (0.1, 36)):  # 25.2 are 25
+    for share, counted in ((0.625, 15), (0.63, 15), (0.1, 36), (0.9, 4)):  # 25.2 are 25
         shared = make(IDS[0], overrides={"warmup_share": share, "warmup_requests": 3, **PRICES})
         play(shared, first_pair, seed=0, options=options)
         assert shared.result().summary["requests"] == counted

@@ -201,7 +201,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         "kimi-chat",
         {
             **CHAT, "workload.rate_rps": 2.0, f"{PREFILL}.preset": "llama3-70b_8xH100",
-            f"{DECODE}.preset": "qwen2.5-72b_4xA100",
+            f"{DECODE}.preset": {"preset": "qwen2.5-72b_4xA100", "model": "llama3-70b"},
         },
         ROUTERS,
     ),

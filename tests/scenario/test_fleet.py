@@ -11,7 +11,7 @@ from cacheenv.scenario.saturation import decode_rps, prefill_rps, saturation_rps
 from cacheenv.sim.core.kinds import code_of
 from cacheenv.sim.prefill.discipline import DISCIPLINES
 
-NEW, OLD = "llama3-70b_8xH100", "llama2-70b_8xA800_mooncake"
+NEW, OLD = {"preset": "llama3-70b_8xH100", "model": "llama2-70b"}, "llama2-70b_8xA800_mooncake"
 FLEET = [
     {"role": "prefill", "count": 2, "preset": NEW, "cache_tokens": 100_000, "queue": "lpm", "chunk_tokens": 2048},
     {"role": "decode", "count": 3, "max_batch": 64, "reserve_tokens": 100, "link": "rdma_1x100g"},
@@ -99,6 +99,8 @@ def test_a_fleet_survives_its_dictionary_and_changes():
         ),
         ([{"role": "prefill", "layers": 3}, {"role": "decode"}], ["all instances: cluster.network.layers"]),
         ([{"role": "prefill", "preset": "lama3-70b_8xH100"}, {"role": "decode"}], ["instances[0].preset", "llama3"]),
+        ([{"role": "prefill"}, {"role": "decode", "preset": "llama3-8b_1xH100"}], ["instances[1].preset: expected the model of"]),
+        ([{"role": "prefill"}, {"role": "decode", "kv_tokens": 2_000_000}], ["instances[1].kv_tokens: expected at most"]),
         ([{"role": "prefill"}, {"role": "decode", "link": "rdma"}], ["cluster.instances[1].link: unknown link 'rdma'"]),
         ([{"role": "prefill"}, {"role": "decode", "kv_tokens": 100}], ["cluster.instances[1].kv_tokens", "one page"]),
         (

@@ -27,10 +27,12 @@ def test_one_row_an_instance_and_nothing_but_numbers(name):
 
 @pytest.mark.parametrize("prefill", list_presets())
 def test_coefficients_come_from_the_preset_of_each_side(prefill):
-    decode = "llama3-8b_1xH100"
-    spec = resolve(
-        cacheenv.load_scenario("kimi-chat", {"cluster.prefill.preset": prefill, "cluster.decode.preset": decode})
-    )
+    shown = load_preset(prefill)
+    same = {key: getattr(shown, key) for key in ("model", "layers", "kv_bytes_per_token")}
+    decode = {"preset": "llama3-8b_1xH100", **same}  # its coefficients stand for the other model
+    presets = {"cluster.prefill.preset": prefill, "cluster.decode.preset": decode, "cluster.network.layers": None}
+    spec = resolve(cacheenv.load_scenario("kimi-chat", presets))
+    assert spec.layers == shown.layers
     for rows, preset in ((spec.prefill, load_preset(prefill)), (spec.decode, load_preset(decode))):
         for row in rows:
             shared = [item.name for item in dataclasses.fields(row) if hasattr(preset, item.name)]

@@ -99,6 +99,10 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_users(source, case)
     case = with_queues(source, case)
     case = with_replication(source, case)
+    case = with_router_time(source, case)
+    case = with_shards(source, case)
+    case = with_short_memory(source, case)
+    case = with_disciplines(source, case)
     return with_fleet(source, case)
 
 
@@ -232,6 +236,59 @@ def with_replication(source: Source, case: Case) -> Case:
     return replace(case, cluster=cluster, requests=tuple(requests), routes=routes)
 
 
+def with_router_time(source: Source, case: Case) -> Case:
+    """Whether the router's decisions take time, in some cases more of it than there is between arrivals."""
+    if not source.chance(3):
+        return case
+    gap_s = max(1e-3, case.requests[-1].arrival_s) / len(case.requests)
+    pages = max(len(request.blocks) for request in case.requests)
+    changes = {
+        "decide_s": gap_s * source.real_or_zero(0.01, 2.0),
+        "decide_s_per_block": gap_s / pages * source.real_or_zero(0.01, 2.0),
+    }
+    return replace(case, cluster=replace(case.cluster, **changes))
+
+
+def with_shards(source: Source, case: Case) -> Case:
+    """Whether the index takes in events at a bounded rate, by how many shards, and how many may wait.
+
+    The order in which the pages of one eviction are told matters then. With `write_back` the engine tells of a whole
+    run of pages before the host takes the first of them, which is left open here.
+    """
+    if not source.chance(3):
+        return case
+    pages = sum(len(request.blocks) for request in case.requests)
+    per_s = pages / max(1e-3, case.requests[-1].arrival_s)
+    write = case.cluster.host_write
+    changes = {
+        "shards": source.pick([1, 1, 2, 3, 7]),
+        "events_per_s": per_s * source.real(0.1, 10.0),
+        "high_water": source.pick([100, 100, 10, 3, 1]),
+        "host_write": "write_through" if write == "write_back" else write,
+    }
+    return replace(case, cluster=replace(case.cluster, **changes))
+
+
+def with_short_memory(source: Source, case: Case) -> Case:
+    """Whether the router forgets what it has not sent for some time."""
+    if case.cluster.memory_tokens == 0 or source.chance(2):
+        return case
+    ttl_s = max(1e-3, case.requests[-1].arrival_s) * source.real(0.05, 1.0)
+    return replace(case, cluster=replace(case.cluster, memory_policy="ttl", memory_ttl_s=ttl_s))
+
+
+def with_disciplines(source: Source, case: Case) -> Case:
+    """Whether queues are in another order than those of `fcfs` and `lpm`."""
+    if not source.chance(2):
+        return case
+    page = case.cluster.page_tokens
+    changes = {
+        "queue": source.pick(["dfs_weight", "dfs_weight", "random", "lpm_aged"]),
+        "lpm_ageing_tokens": source.pick([1, page, 3 * page]),
+    }
+    return replace(case, cluster=replace(case.cluster, **changes))
+
+
 def with_fleet(source: Source, case: Case) -> Case:
     """Instances of different hardware, sizes, links and settings; some may be too small for some requests."""
     if not source.chance(2):
@@ -261,7 +318,7 @@ def with_fleet(source: Source, case: Case) -> Case:
             "host_cache_tokens": host_tokens if cluster.host_cache_tokens > 0 else 0,
             "host_bytes_per_s": cluster.host_bytes_per_s * source.real(0.5, 2.0),
             "eviction": source.pick([cluster.eviction, "lru", "lfu"]),
-            "queue": source.pick(["fcfs", "lpm"]),
+            "queue": source.pick([cluster.queue, "fcfs", "lpm"]),
             "batch_tokens": source.pick([cluster.batch_tokens, source.integer(1, 2 * pages * page)]),
             "chunk_tokens": source.pick([cluster.chunk_tokens, 0, source.integer(1, pages * page)]),
             "max_batch_requests": source.pick([cluster.max_batch_requests, 1, 2]),

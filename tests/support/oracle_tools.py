@@ -33,6 +33,7 @@ from cacheenv.run.worlds import Worlds
 from cacheenv.scenario import Scenario, load_scenario
 from cacheenv.scenario.resolve import ClusterSpec, resolve
 from cacheenv.sim.compute.prediction import noise
+from cacheenv.sim.prefill.discipline.random import drawn
 from cacheenv.sim.view.columns import DECISION_ADMIT, DECISION_ROUTE, View
 from cacheenv.workload import Workload
 
@@ -75,6 +76,11 @@ def _noise(seed, request, refresh):
     return noise(seed, request, refresh)
 
 
+@numba.njit
+def _drawn(seed, instance, round_number, place):
+    return drawn(seed, instance, round_number, place)
+
+
 def scenario_of(cluster: ReferenceCluster) -> Scenario:
     """The scenario that describes the same cluster; the coefficients of its presets come from :func:`coefficients`."""
     load_rate = cluster.handover_load_bytes_per_s / 1e9 if math.isfinite(cluster.handover_load_bytes_per_s) else None
@@ -88,7 +94,7 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                 "prefill": {
                     "count": cluster.num_prefill,
                     **_same(cluster, "cache_tokens eviction cache_outputs protect_queued"),
-                    **_same(cluster, "queue lpm_fallback lpm_check_tokens lpm_defer_tokens"),
+                    **_same(cluster, "queue lpm_fallback lpm_check_tokens lpm_defer_tokens lpm_ageing_tokens"),
                     **_same(cluster, "batch_tokens chunk_tokens max_batch_requests schedule_s backlog"),
                     **_same(cluster, "host_cache_tokens host_setup_s host_write host_write_after_hits load"),
                     "host_gbytes_per_s": cluster.host_bytes_per_s / 1e9,
@@ -113,9 +119,10 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
                     "hits": cluster.replication_hits,
                     **_same(cluster, "window_s replicas"),
                 },
+                "router": _same(cluster, "decide_s decide_s_per_block"),
                 "index": {
                     "delay_s": cluster.index_delay_s,
-                    "memory_tokens": cluster.memory_tokens,
+                    **_same(cluster, "shards events_per_s high_water memory_tokens memory_policy memory_ttl_s"),
                     "learns": cluster.index_learns,
                 },
             },
@@ -287,7 +294,7 @@ class ReferenceRun:
 
 
 def run_reference(case: Case, noise_seed: int) -> ReferenceRun:
-    """The case in the reference simulator; the noise of predictions is the engine's."""
+    """The case in the reference simulator; the noise of predictions and the numbers of shuffles are the engine's."""
     decisions: list[Facts] = []
     cluster = replace(case.cluster, mean_residual_tokens=tuple(workload_of(case).mean_residual_tokens.tolist()))
     taken = [0, 0, 0]
@@ -320,7 +327,11 @@ def run_reference(case: Case, noise_seed: int) -> ReferenceRun:
     def z(request: int, refresh: int) -> float:
         return float(_noise(noise_seed, request, refresh))
 
-    sim = ReferenceSimulator(cluster, case.requests, route, move if case.moves is not None else None, z, admit)
+    def draw(instance: int, round_number: int, place: int) -> int:
+        return int(_drawn(noise_seed, instance, round_number, place))
+
+    moves = move if case.moves is not None else None
+    sim = ReferenceSimulator(cluster, case.requests, route, moves, z, admit, draw)
     return ReferenceRun(sim.run(), sim, decisions)
 
 
@@ -358,6 +369,7 @@ def differences(case: Case, engine: EngineRun, reference: ReferenceRun) -> list[
                 f"instance {total.kind}.{total.index}: {name}", found_value, value, end_s if "busy" in name else 0.0
             )
     state = engine.worlds.world(0).state[0]
+    compare("events that the index lost", int(state.news_lost), reference.sim.shards.lost)
     counted = [record for record in reference.records if record.counted]
     for name, expected in reward_counters(counted, case.cluster).items():
         compare(name, state[name].item(), expected, end_s if name == "integral_s" else 0.0)

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cacheenv.sim.core.handles import leads_to_argument
 from cacheenv.sim.core.jit import inner, jit
 
 
@@ -38,6 +39,9 @@ class Forest(NamedTuple):
 def forest_of(w):
     """The trees of a world."""
     return w
+
+
+leads_to_argument(forest_of)
 
 
 @jit

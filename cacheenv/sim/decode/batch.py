@@ -191,6 +191,19 @@ def finish_batch(w, index, d):
 
 
 @once
+def expect_ends(w, d, steps_ended):
+    """The requests of a batch will end when their lengths, which are others now, say so; not before the next step."""
+    row = w.decode[d]
+    for at in range(row.batch):
+        slot = w.slot[w.batch_heap[d, at]]
+        request = w.request[slot.request]
+        finish_step = slot.join_step + request.output_tokens - request.generated
+        slot.finish_step = max(finish_step, row.step + steps_ended + 1)
+    for at in range(row.batch):
+        _sift(w, d, at + 1, at)
+
+
+@once
 def book_steps(w, d):
     """Books the steps that have ended at this boundary."""
     row = w.decode[d]

@@ -1,19 +1,23 @@
 """The prefix index: which holders have a page, as the router believes.
 
 `holders[block]` is a bit set over the prefill instances and the cluster store. It is fed by stored/removed news that
-arrive `index_delay_s` after the fact; with no delay it is exact.
+arrive `index_delay_s` after the fact and may wait for the shard that takes them in (`shards.py`); with neither it is
+exact.
 
 An index that learns at the assignment also counts a prompt as cached where it is sent, at once, before it is computed.
-The next news of a page, whatever they say, take the place of that belief, and they always come: whoever is sent to an
-instance is computed there, and then the pages are either stored or are there already. Who is refused, or fits nowhere,
-is not sent anywhere and is not believed. What the news alone say stands in `stored_on` then: a page that is believed
-cannot be pulled.
+The next news of a page, whatever they say, take the place of that belief. Unless a shard loses them, they always come:
+whoever is sent to an instance is computed there, and then the pages are either stored or are there already. Who is
+refused, or fits nowhere, is not sent anywhere and is not believed. What the news alone say stands in `stored_on` then:
+a page that is believed cannot be pulled.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import clear_timer, set_timer
+from cacheenv.sim.index.shards import first_event, is_absorbed, join_shard, leave_shard, shard_of
 from cacheenv.sim.state.codes import EVENT_INDEX, LEARNS_ASSIGNED
 from cacheenv.sim.state.ids import TIMER_NEWS, cluster_timer
 
@@ -23,7 +27,7 @@ BITS = 62  # holder bits in one int64 word
 @inner
 def index_is_exact(w):
     """Whether the index says what is cached at this moment, and nothing else."""
-    return w.config[0].index_delay_s <= 0.0 and w.config[0].index_learns != LEARNS_ASSIGNED
+    return not w.config[0].index_late and w.config[0].index_learns != LEARNS_ASSIGNED
 
 
 @inner
@@ -55,11 +59,14 @@ def expect_stored(w, holder, start, count):
 
 @inner
 def publish(w, holder, start, count, stored):
-    """A run of pages was stored on, or removed from, a holder: the index learns it now or after its delay."""
+    """A run of pages was stored on, or removed from, a holder: the index learns it now or later."""
     if count <= 0:
         return
-    if w.config[0].index_delay_s <= 0.0:
+    if not w.config[0].index_late:
         _apply(w, holder, start, count, stored)
+        return
+    if w.config[0].index_delay_s <= 0.0:
+        _line_up(w, holder, start, count, stored)
         return
     state = w.state[0]
     at = (state.news_head + state.news_count) % w.news.shape[0]
@@ -75,6 +82,35 @@ def publish(w, holder, start, count, stored):
 
 
 @inner
+def _line_up(w, holder, start, count, stored):
+    """Each page of the news is an event for its shard: stored ones from the head of the path on, removed from its tail.
+
+    That is the order in which they were stored and removed.
+    """
+    for number in range(count):
+        at = start + number if stored else start + count - 1 - number
+        shard = shard_of(w, w.blocks[at])
+        _catch_up(w, shard)
+        join_shard(w, shard, holder, at, stored)
+
+
+@inner
+def _catch_up(w, shard):
+    """Applies the events that a shard has taken in by now."""
+    while is_absorbed(w, shard):
+        event = w.shard_event[first_event(w, shard)]
+        _apply(w, np.int64(event.holder), event.at, np.int64(1), np.int64(event.stored))
+        leave_shard(w, shard)
+
+
+@once
+def catch_up(w):
+    """The same for all shards."""
+    for shard in range(w.shard.shape[0]):
+        _catch_up(w, shard)
+
+
+@inner
 def _expect_next(w):
     """Arms the timer for the oldest news; all take equally long, so they arrive in their order."""
     set_timer(w, cluster_timer(w, TIMER_NEWS), w.news[w.state[0].news_head].time_s, EVENT_INDEX, 0)
@@ -82,10 +118,13 @@ def _expect_next(w):
 
 @once
 def deliver_next(w):
-    """Applies the oldest news that are on their way."""
+    """The oldest news that are on their way arrive."""
     state = w.state[0]
     news = w.news[state.news_head]
-    _apply(w, news.holder, news.start, news.count, news.stored)
+    if w.config[0].index_shards > 0:
+        _line_up(w, news.holder, news.start, news.count, news.stored)
+    else:
+        _apply(w, news.holder, news.start, news.count, news.stored)
     state.news_head = (state.news_head + 1) % w.news.shape[0]
     state.news_count -= 1
     if state.news_count > 0:

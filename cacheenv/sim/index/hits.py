@@ -8,7 +8,7 @@ from __future__ import annotations
 from cacheenv.sim.cache.pages import reusable_pages
 from cacheenv.sim.cache.radix import forest_of, peek
 from cacheenv.sim.core.jit import inner, once
-from cacheenv.sim.index.central import BITS
+from cacheenv.sim.index.central import BITS, catch_up
 from cacheenv.sim.state.codes import LEARNS_ASSIGNED
 from cacheenv.sim.state.ids import host_holder, store_holder, tree_of_holder
 
@@ -20,6 +20,8 @@ def look_up(w, index):
     The best holder has the longest hit; ties go to the store, then to the lowest instance. It has what is stored there:
     what is only believed to be on a holder counts for requests that are sent there.
     """
+    if w.config[0].index_shards > 0:
+        catch_up(w)
     if w.config[0].index_learns == LEARNS_ASSIGNED:
         _find(w, index, w.stored_on)
         _choose_source(w)
@@ -108,7 +110,7 @@ def _choose_source(w):
 @once
 def available_pages(w, index):
     """Longest prefix of the prompt looked up that is really cached anywhere at this moment."""
-    if w.config[0].index_delay_s <= 0.0:  # what the news say is exact
+    if not w.config[0].index_late:  # what the news say is exact
         return w.lookup[0].stored_pages
     longest = 0
     start, count = w.workload[index].block_start, reusable_pages(w, index)

@@ -1,14 +1,17 @@
 """The router's own memory of what it sent where: a tree of bounded size for each prefill instance.
 
-Caches do not feed it, so evictions in the engines go unnoticed (SGLang's gateway works this way).
+Caches do not feed it, so evictions in the engines go unnoticed (SGLang's gateway works this way). Where it forgets
+after a time too (Dynamo's approximate index), a page is known until it has not been sent for `memory_ttl_s`.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from cacheenv.sim.cache.eviction import evict_run
 from cacheenv.sim.cache.pages import full_pages
-from cacheenv.sim.cache.radix import forest_of, free_pages, insert
-from cacheenv.sim.core.jit import once
+from cacheenv.sim.cache.radix import forest_of, free_pages, insert, oldest_leaf
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.central import BITS
 from cacheenv.sim.state.codes import NONE
 from cacheenv.sim.state.ids import memory_tree
@@ -31,17 +34,47 @@ def remember(w, p, index):
     bit = 1 << (p % BITS)
     count = min(full_pages(w, index), w.tree[tree_index].capacity_pages)
     forest = forest_of(w)
-    present, _ = insert(forest, tree_index, start, count)
+    present, node = insert(forest, tree_index, start, count)
     for at in range(start + present, start + count):
         block = w.blocks[at]
         if not _is_remembered(w, block):
             w.first_sent[block] = p
         w.remembered[block, word] |= bit
+    if w.config[0].memory_expires:
+        _stamp(w, node)
     while free_pages(forest, tree_index) < 0:
-        taken = evict_run(forest, tree_index, -free_pages(forest, tree_index))
-        first = w.tree[tree_index].run_start
-        for at in range(first, first + taken):
-            w.remembered[w.blocks[at], word] &= ~bit
+        _forget(w, p, -free_pages(forest, tree_index))
+
+
+@inner
+def _forget(w, p, pages):
+    """Forgets up to `pages` pages of the oldest path that was sent to `p`, from its tail."""
+    tree_index = memory_tree(w, p)
+    word = p // BITS
+    bit = 1 << (p % BITS)
+    taken = evict_run(forest_of(w), tree_index, pages)
+    first = w.tree[tree_index].run_start
+    for at in range(first, first + taken):
+        w.remembered[w.blocks[at], word] &= ~bit
+
+
+@once
+def _stamp(w, index):
+    """The path to node `index` is sent now; what an insert has cut off its edges is part of that path or older."""
+    while w.node[index].parent >= 0:
+        w.node[index].sent_s = w.state[0].now_s
+        index = np.int64(w.node[index].parent)
+
+
+@once
+def _expire(w, p):
+    """Forgets what has not been sent to `p` for too long: the oldest path is the one that was sent the longest ago."""
+    tree_index = memory_tree(w, p)
+    forest = forest_of(w)
+    oldest = oldest_leaf(forest, tree_index)
+    while oldest >= 0 and w.state[0].now_s - w.node[oldest].sent_s >= w.config[0].memory_ttl_s:
+        _forget(w, p, np.int64(w.node[oldest].length))
+        oldest = oldest_leaf(forest, tree_index)
 
 
 @once
@@ -56,6 +89,8 @@ def recall(w, index):
     if w.config[0].memory_enabled:
         start, count = w.workload[index].block_start, full_pages(w, index)
         for p in range(w.prefill.shape[0]):
+            if w.config[0].memory_expires:
+                _expire(w, p)
             word = p // BITS
             bit = 1 << (p % BITS)
             depth = 0

@@ -20,6 +20,7 @@ def enqueue(w, index):
     cached = request.hit_predicted_tokens
     request.predicted_new_tokens = request.prompt_tokens - cached
     request.queue_next = -1
+    request.joined_round = row.rounds
     if row.tail >= 0:
         w.request[row.tail].queue_next = index
     else:
@@ -72,18 +73,43 @@ def list_by_arrival(w, p):
     return count
 
 
+@inner
+def swap_listed(w, left, right):
+    """Two places of `queue_order` change what they have."""
+    index = w.queue_order[left]
+    w.queue_order[left] = w.queue_order[right]
+    w.queue_order[right] = index
+
+
+@inner
+def count_round(w, p):
+    """An instance's queue is put in order once more."""
+    w.prefill[p].rounds += 1
+
+
+@inner
+def rounds_waited(w, index):
+    """Rounds of its instance that a waiting request has been through, without the present one."""
+    request = w.request[index]
+    return w.prefill[request.prefill_instance].rounds - request.joined_round - 1
+
+
 @once
+def note_match(w, index, node):
+    """Notes where the cached prefix of a waiting request ends."""
+    w.request[index].queue_node = node
+
+
+@inner
 def rank(w, index, number, cold):
     """Notes what a discipline found out about a waiting request: its rank, and whether it is cold."""
     w.request[index].queue_rank = number
     w.request[index].queue_cold = 1 if cold else 0
 
 
-@once
+@inner
 def sort_queue(w, p, count):
     """Makes the `count` requests in `queue_order` the queue, by falling rank, equal ones as they are listed."""
-    if count == 0:
-        return
     order, request = w.queue_order, w.request
     for at in range(1, count):
         moving = order[at]
@@ -92,6 +118,15 @@ def sort_queue(w, p, count):
             order[hole] = order[hole - 1]
             hole -= 1
         order[hole] = moving
+    link_queue(w, p, count)
+
+
+@inner
+def link_queue(w, p, count):
+    """Makes the `count` requests in `queue_order` the queue, as they are listed."""
+    if count == 0:
+        return
+    order, request = w.queue_order, w.request
     row = w.prefill[p]
     row.head = order[0]
     for at in range(count - 1):

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cacheenv.sim.cache.radix import count_hit, end_depth, forest_of, peek
+from cacheenv.sim.cache.radix import count_hit, end_depth, forest_of, obtainable_pages, peek
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.prefill.transfers import start_replica
 from cacheenv.sim.state.codes import NONE
-from cacheenv.sim.state.ids import has_host, host_tree_of, tree_of
+from cacheenv.sim.state.ids import has_host, host_tree_of, landing_tree, tree_of
 
 
 @inner
@@ -41,8 +41,8 @@ def count_delivered(w, index, p):
 def _choose_target(w, index, p, pages):
     """Where the first `pages` pages of a prompt are copied to from `p`; NONE where enough instances have them.
 
-    The one with the fewest requests in flight of those that lack a page, and that no copy is on its way to: each is
-    sent one at a time. Equal ones take turns.
+    The one with the fewest requests in flight of those that lack a page, have room for the path, and that no copy is
+    on its way to: each is sent one at a time. Equal ones take turns.
     """
     start, prefills = w.workload[index].block_start, w.prefill.shape[0]
     have, best = 1, NONE
@@ -53,8 +53,9 @@ def _choose_target(w, index, p, pages):
             continue
         if _has(w, q, start, pages) or _is_sent(w, q, start, pages):
             have += 1
-        elif w.prefill[q].replica_flow < 0 and (best < 0 or w.prefill[q].inflight < w.prefill[best].inflight):
-            best = q
+        elif w.prefill[q].replica_flow < 0 and obtainable_pages(forest_of(w), landing_tree(w, q)) >= pages:
+            if best < 0 or w.prefill[q].inflight < w.prefill[best].inflight:
+                best = q
     return best if have < w.config[0].replicas else NONE
 
 

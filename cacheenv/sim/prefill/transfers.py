@@ -10,7 +10,7 @@ import numpy as np
 
 from cacheenv.sim.cache.pages import full_pages, reusable_pages
 from cacheenv.sim.cache.radix import forest_of, lock, match, peek, reserve_private, unlock
-from cacheenv.sim.core.jit import once
+from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.backlog import end_pull, expect_pull
 from cacheenv.sim.index.feed import add_pages, add_what_fits, make_room
 from cacheenv.sim.network.links import new_flow, set_latency, start_flow, start_flow_at
@@ -76,8 +76,9 @@ def start_pull(w, index, holder):
     flow.reserved_pages = pages
     request.pulling = 1
     expect_pull(w, index, there)
-    if w.config[0].schedule_s > 0.0:
-        start_flow_at(w, index_of_flow, w.state[0].now_s + w.config[0].schedule_s)
+    seconds = _seconds_to_schedule(w, index)
+    if seconds > 0.0:
+        start_flow_at(w, index_of_flow, w.state[0].now_s + seconds)
     else:
         start_flow(w, index_of_flow)
 
@@ -155,10 +156,16 @@ def replica_arrived(w, flow_index):
     wake(w, w.tree[flow.source_tree].holder)
 
 
+@inner
+def _seconds_to_schedule(w, index):
+    """From now until a request that is being routed may be batched or pull: its decision is out, and scheduled."""
+    return w.request[index].routed_s - w.state[0].now_s + w.config[0].schedule_s
+
+
 @once
 def start_schedule(w, index):
     """The request has been routed: its schedule takes a while, and then it may be batched; a pull waits for it too."""
-    seconds = w.config[0].schedule_s
+    seconds = _seconds_to_schedule(w, index)
     if seconds <= 0.0 or w.request[index].pulling:
         return
     nic = prefill_nic(w, w.request[index].prefill_instance)

@@ -20,6 +20,8 @@ from cacheenv.sim.state.columns import (
     NODE,
     PREFILL,
     REQUEST,
+    SHARD,
+    SHARD_EVENT,
     SLOT,
     STATE,
     TIMER,
@@ -47,6 +49,8 @@ TABLES: dict[str, Table] = {
     "lookup": LOOKUP,
     "hit": HIT,
     "news": NEWS,
+    "shard": SHARD,
+    "shard_event": SHARD_EVENT,
     "slot": SLOT,
 }
 #: Plain array -> (type, value at the start of an episode).
@@ -76,8 +80,8 @@ POOLS = ("flow", "heap", "heap_position", "node", "child_table", "news")
 #: What the start of an episode leaves as it is: the workload, pools that their rooms start
 #: (see `sim/episode.py`), and work space that is written before it is read.
 KEPT = {
-    *WORKLOAD_TABLES, "flow", "heap", "node", "news", "slot", "holder_mask", "coming", "batch_heap", "queue_order",
-    "carrier_next", "carrier_before",
+    *WORKLOAD_TABLES, "flow", "heap", "node", "news", "shard_event", "slot", "holder_mask", "coming", "batch_heap",
+    "queue_order", "carrier_next", "carrier_before",
     "policy_rng", "policy_params",
 }  # fmt: skip
 
@@ -104,6 +108,8 @@ class Sizes:
         host_enabled: Whether the prefill instances have host memory.
         prices_now: Whether waiting requests are priced anew.
         news: Places of the ring of news for the index.
+        shards: Shards of the index.
+        shard_events: Events that may wait at one of them.
         flows: Pool of flows.
         nodes: Pool of tree nodes.
         policy_parts: Kinds of policy parts.
@@ -127,6 +133,8 @@ class Sizes:
     host_enabled: bool = False
     prices_now: bool = False
     news: int = 1
+    shards: int = 1
+    shard_events: int = 1
     flows: int = 1
     nodes: int = 1
     policy_parts: int = 1
@@ -168,6 +176,8 @@ class Sizes:
             "lookup": (1,),
             "hit": (self.num_prefill + 1 + hosts,),
             "news": (self.news,),
+            "shard": (self.shards,),
+            "shard_event": (self.shards * self.shard_events,),
             "slot": (slots,),
             "coming": (self.requests,),
             "batch_heap": (self.num_decode, self.max_batch),

@@ -64,6 +64,8 @@ ORDER_REMAINING_PER_KV, ORDER_SHORTEST_KV = range(2)
 INDEX_LEARNS = ("stored", "assigned")
 LEARNS_STORED, LEARNS_ASSIGNED = range(2)
 
+MEMORY_POLICIES = ("lru", "ttl")
+
 BACKLOGS = ("now", "dispatch")
 BACKLOG_NOW, BACKLOG_DISPATCH = range(2)
 

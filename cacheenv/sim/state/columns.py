@@ -83,7 +83,11 @@ CONFIG = columns(
     i8 sharing handover first_token      # codes of their kinds
     i8 peer_pulls store_enabled write_through memory_enabled allow_reject  # 0 or 1
     i8 index_learns                      # when the index counts a prompt as cached
+    i8 index_late                        # 1: news reach it after a while
+    i8 index_shards index_high_water     # that take in events at a bounded rate, 0: at once; waiting events of each
+    i8 router_works                      # 1: a decision takes the router time
     i8 backlog                           # when a waiting request is priced
+    i8 memory_expires                    # 1: the router forgets after `memory_ttl_s`
     i8 candidates candidate_order
     i8 equal_decode                      # 1: all decode instances have one KV capacity
     i8 prediction prediction_seed warmup_requests
@@ -97,6 +101,7 @@ CONFIG = columns(
     i8 after_prefill                     # 1: admission is asked again at the end of a prefill
     i8 needs_running                     # 1: list the running requests in the view at arrivals too
     i8 batch_margin flow_margin          # tree nodes (an eighth) and flows that one event may take
+    i8 matches_all                       # 1: a look at the queue may take a node for each request in the system too
     i8 protect_queued cache_outputs      # 0 or 1
     i8 replication_hits                  # of a page in a window, above which it is copied; 0: nothing is copied
     i8 replicas                          # prefill instances that may have a page after a copy
@@ -104,6 +109,9 @@ CONFIG = columns(
     f8 handover_load_bytes_per_s schedule_s
     f8 per_block_s index_delay_s response_overhead_s period_s stall_s
     f8 retry_s replication_window_s
+    f8 index_event_s                     # of a shard, for an event
+    f8 memory_ttl_s
+    f8 decide_s decide_s_per_block        # of the router's time
     f8 prediction_a0 prediction_tau prediction_s0 prediction_s_inf
     f8 slo_ttft_s slo_tpot_s slo_tbt_tail_s slo_e2e_s horizon_s
     """
@@ -141,6 +149,10 @@ STATE = columns(
     i8 replicated_to=-1                  # prefill part that was last sent a copy
     [prefill.second_check]
     i8 check_head=-1 check_tail=-1       # computed prompts about which admission is to be asked again
+    [index.router_time]
+    f8 router_free_s                     # when the router has decided on all that have come
+    [index.shards]
+    i8 news_lost                         # events
     [index.central]
     i8 news_head news_count              # ring of news on their way
     [decode.load]
@@ -191,8 +203,10 @@ REQUEST = columns(
     i4 gate_next=-1                      # the request behind it outside
     [prefill.queue]
     i8 predicted_new_tokens              # prompt less the hit that the router expected
+    i8 joined_round                      # rounds of its instance before it joined the queue
     i4 queue_next=-1                     # the request behind it in the queue
     i4 queue_rank queue_cold             # what the discipline found out in its last round
+    i4 queue_node                        # the same: where its cached prefix ends
     [index.backlog]
     f8 price_s                           # predicted prefill time, see index/backlog.py
     i8 price_tokens                      # of its prompt, that are priced
@@ -231,7 +245,7 @@ PREFILL = columns(
     """
     [constant]
     i8 instance                          # row in the table of instances
-    i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens  # code of its discipline; what lpm needs
+    i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens lpm_ageing_tokens  # code of its discipline; what lpm needs
     i8 batch_tokens chunk_tokens max_batch_requests
     [requests]
     i8 inflight inflight_tokens inflight_new_tokens dispatched
@@ -241,6 +255,7 @@ PREFILL = columns(
     i8 queued_tokens                     # predicted new tokens of the queue
     [prefill.queue]
     i8 queued
+    i8 rounds                            # times that the queue was put in order, where the discipline counts them
     i8 head=-1 tail=-1
     [prefill.batch]
     f8 chunk_left_s                      # predicted seconds of the chunked prompt's rest
@@ -369,6 +384,10 @@ NODE = columns(
     f8 window_start_s
     i8 depth                             # pages of the path before its edge
     i8 number                            # when it entered: leaves that had been made before
+    [index.router_memory]
+    f8 sent_s                            # when the router last sent a prompt with it
+    [prefill.discipline.dfs_weight]
+    i4 weight                            # waiting requests that match it, in the queue that was last put in order
     """
 )
 
@@ -398,6 +417,22 @@ NEWS = columns(
     f8 time_s
     i8 start stored
     i8 count holder
+    """
+)
+
+SHARD = columns(
+    """
+    [index.shards]
+    f8 next_s                            # when the first waiting event has been taken in
+    i8 head waiting                      # ring of events
+    """
+)
+
+SHARD_EVENT = columns(
+    """
+    [index.shards]
+    i8 at                                # offset of the page's id in `blocks`
+    i4 holder stored
     """
 )
 

@@ -68,7 +68,7 @@ def tree_of(w, p):
     return w.instance[w.prefill[p].instance].tree
 
 
-@once
+@inner
 def memory_tree(w, p):
     """The router's memory of what it sent to prefill part `p`."""
     return w.instance[w.prefill[p].instance].memory_tree

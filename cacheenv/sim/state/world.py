@@ -74,6 +74,10 @@ class World(NamedTuple):
     hit: np.ndarray
     #: NEWS (events or 1,): ring of stored/removed news on their way to the index.
     news: np.ndarray
+    #: SHARD (shards or 1,): shards of the index, where they take in events at a bounded rate.
+    shard: np.ndarray
+    #: SHARD_EVENT (shards * high_water or 1,): events that wait there, a ring for each shard.
+    shard_event: np.ndarray
     #: SLOT (S,): requests that are, or were, in a decode batch.
     slot: np.ndarray
     #: int64 (R,): requests that an answer, or a refusal, has called: a heap by (time, row); `arrivals`.

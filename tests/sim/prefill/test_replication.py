@@ -131,6 +131,14 @@ def test_nothing_is_copied_where_it_does_not_fit():
     assert done.rows.hit_tokens.tolist() == [0, 100, 0, 100, 100, 100]
 
 
+def test_it_goes_where_there_is_room_though_others_have_less_to_do():
+    # As before instance 1 has one request and room for 50 at 2.0; instance 2 has two requests, and room for 210.
+    rows = [*asked([0, 1]), (1.9, 200, 1), (1.99, 20, 1), (1.99, 20, 1), *asked([2.0], 2000)]
+    routes = [(0, 0), (0, 0), (1, 0), (2, 0), (2, 0), (0, 0)]
+    done = served(rows, routes, prefill__count=3, prefill__cache_tokens=250)
+    assert copies(done) == [0, 0, 1]
+
+
 def test_both_ends_are_held_while_it_is_sent():
     # From 2.0 to 4.0 at 0.05 GB/s. Of the room for 250, 100 are held on either end, so a prompt of 200 that comes to
     # either at 2.5 waits until 4.0.

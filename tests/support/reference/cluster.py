@@ -50,10 +50,11 @@ class ReferenceCluster:
     host_write: str = "write_through"  # write_through | write_through_selective | write_back
     host_write_after_hits: int = 1
     load: str = "layerwise"  # layerwise | blocking
-    queue: str = "fcfs"  # fcfs | lpm
+    queue: str = "fcfs"  # fcfs | lpm | lpm_aged | dfs_weight | random
     lpm_fallback: int = 128
     lpm_check_tokens: int = 32
     lpm_defer_tokens: int = 32
+    lpm_ageing_tokens: int = 100
     batch_tokens: int = 8192
     chunk_tokens: int = 8192  # 0: no chunking
     max_batch_requests: int = 64
@@ -101,7 +102,15 @@ class ReferenceCluster:
     # what the router knows
     index_delay_s: float = 0.0
     index_learns: str = "stored"  # stored | assigned
+    shards: int = 1
+    events_per_s: float | None = None  # of a shard; None: all at once
+    high_water: int = 100_000  # events waiting at a shard
     memory_tokens: int = 0
+    memory_policy: str = "lru"  # lru | ttl
+    memory_ttl_s: float = 120.0
+    # the router's own time, one decision after the other
+    decide_s: float = 0.0
+    decide_s_per_block: float = 0.0
     # copies of hot prefixes
     replication_hits: int | None = None  # None: off
     window_s: float = 10.0

@@ -43,6 +43,7 @@ class LiveRequest:
         # prefill
         self.lined_up = 0  # place in the order in which requests joined the queues
         self.pulling = False
+        self.rounds = 0  # times that it was put in order with the others of its queue
         self.predicted_s = 0.0  # prefill time that the router expected
         self.held: tuple[int, ...] = ()  # cached path that it holds while it waits
         self.held_on_host: tuple[int, ...] = ()

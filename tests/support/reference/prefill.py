@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from .cache import PageCache
 from .cluster import ReferenceCluster
 from .live import LiveRequest
+from .queues import Draw, put_in_order
 
 
 @dataclass
@@ -46,7 +46,14 @@ def seconds_with_load(cluster: ReferenceCluster, compute_s: float, tokens: int) 
 class PrefillInstance:
     """State of one prefill instance."""
 
-    def __init__(self, index: int, cluster: ReferenceCluster, cache: PageCache, host: PageCache | None) -> None:
+    def __init__(
+        self,
+        index: int,
+        cluster: ReferenceCluster,
+        cache: PageCache,
+        host: PageCache | None,
+        draw: Draw | None = None,
+    ) -> None:
         """Idle and empty."""
         self.host = host
         self.index = index
@@ -59,14 +66,15 @@ class PrefillInstance:
         self.chunked: LiveRequest | None = None  # prompt of which a part is computed
         self.running: list[LiveRequest] = []  # from their admission to the end of their hand-over
         self.start_pending = False
+        self.draw = draw
+        self.rounds = 0
         self.busy_s = 0.0
         self.computed_tokens = 0
 
     def form_batch(self) -> list[Piece]:
         """Takes the next batch from the queue; empty if nothing waits or the head does not fit in the cache."""
         cluster = self.cluster
-        if cluster.queue == "lpm" and len(self.queue) <= cluster.lpm_fallback:
-            self._order_by_match()
+        put_in_order(self)
         pieces: list[Piece] = []
         budget = cluster.batch_tokens
         if self.chunked is not None:
@@ -90,24 +98,6 @@ class PrefillInstance:
                 self.chunked = live
                 break
         return pieces
-
-    def _order_by_match(self) -> None:
-        """Longest match first; of requests that share an uncached beginning all but the first go last."""
-        cluster = self.cluster
-        check_page = cluster.pages(cluster.lpm_defer_tokens) - 1
-        beginnings: set[int] = set()
-        keys: dict[int, float] = {}
-        for live in self.queue:
-            match = self.cache.match(live.blocks, live.matchable) * cluster.page_tokens
-            if cluster.protect_queued:
-                self.hold(live, live.blocks[: match // cluster.page_tokens])
-            keys[live.index] = -match
-            if match <= cluster.lpm_check_tokens and 0 <= check_page < len(live.blocks):
-                if live.blocks[check_page] in beginnings:
-                    keys[live.index] = math.inf
-                else:
-                    beginnings.add(live.blocks[check_page])
-        self.queue.sort(key=lambda live: keys[live.index])
 
     def _next_chunk(self, live: LiveRequest, budget: int) -> Piece:
         """The next piece of the chunked prompt."""

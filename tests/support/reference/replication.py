@@ -47,7 +47,9 @@ class Replication:
         others = [index for index in range(cluster.num_prefill) if index != prefill]
         without = [index for index in others if not self._holds(index, path)]
         lacking = [index for index in without if self.under_way.get(index, ())[: len(path)] != path]
-        free = [index for index in lacking if index not in self.under_way]
+        idle = [index for index in lacking if index not in self.under_way]
+        free = [index for index in idle if self._room(index) >= len(path)]
+        self.unplaced += bool(idle and not free)
         if not free or cluster.num_prefill - len(lacking) >= cluster.replicas:
             return
         last = prefill if self.last_target is None else self.last_target
@@ -57,16 +59,18 @@ class Replication:
             return len(instance.queue) + len(instance.running), (index - last - 1) % cluster.num_prefill
 
         target = min(free, key=rank)
-        if self._start(path, prefill, target, now):
-            self.last_target = target
-        else:
-            self.unplaced += 1
+        self._start(path, prefill, target, now)
+        self.last_target = target
+
+    def _room(self, index: int) -> int:
+        sink = (self.sim.hosts or self.sim.caches)[index]
+        return sink.free() + sink.evictable()
 
     def _holds(self, index: int, path: tuple[int, ...]) -> bool:
         tiers = [self.sim.caches[index], *self.sim.hosts[index : index + 1]]
         return any(tier.peek(path, len(path)) == len(path) for tier in tiers)
 
-    def _start(self, path: tuple[int, ...], prefill: int, target: int, now: float) -> bool:
+    def _start(self, path: tuple[int, ...], prefill: int, target: int, now: float) -> None:
         sim, cluster = self.sim, self.sim.cluster
         source = sim.caches[prefill]
         sink = sim.prefill[target].host or sim.caches[target]
@@ -74,9 +78,7 @@ class Replication:
         on_gpu = sim.caches[target].peek(path, len(path))
         sent = len(path) - max(present, on_gpu)
         sink.lock(path[:present])
-        if not sink.reserve(len(path) - present):
-            sink.unlock(path[:present])
-            return False
+        assert sink.reserve(len(path) - present)
         source.lock(path)
         self.under_way[target] = path
 
@@ -92,4 +94,3 @@ class Replication:
 
         byte_count = sent * cluster.page_tokens * sim.transfers.token_bytes(prefill, target)
         sim.links.start(now, prefill, target, byte_count, sim.transfers.latency_s(prefill, target, sent), end)
-        return True

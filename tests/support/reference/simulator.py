@@ -14,8 +14,10 @@ from .live import LiveRequest
 from .migration import Migrations, Move
 from .predictor import Noise
 from .prefill import Piece, PrefillInstance, batch_seconds, seconds_with_load
+from .queues import Draw
 from .records import REJECTED, REJECTED_LATE, TOO_LARGE, InstanceRecord, RequestRecord, complete
 from .replication import Replication
+from .shards import Event, Shards
 from .transfers import Transfers
 from .users import Users
 
@@ -34,6 +36,7 @@ class ReferenceSimulator:
     `decide_route(sim, request)` gives `(prefill, decode, pull)` or `"reject"`. `decide_migration(sim, time, legal)`
     gives `(request index, destination)` or None for stay; without it there are no ticks. `decide_admit(sim, request)`
     says whether a request whose prefill has ended may go on, where the cluster has that question.
+    `draw(instance, round, place)` gives the random numbers of the discipline `random`.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class ReferenceSimulator:
         decide_migration: MoveDecision | None = None,
         noise: Noise | None = None,
         decide_admit: AdmitDecision | None = None,
+        draw: Draw | None = None,
     ) -> None:
         """A cluster at time 0, with empty caches."""
         self.cluster = cluster
@@ -53,6 +57,7 @@ class ReferenceSimulator:
         self.decide_admit = decide_admit
         self.live = [LiveRequest(index, request, cluster) for index, request in enumerate(requests)]
         self.index = PrefixIndex()
+        self.shards = Shards(cluster, self.index, requests, lambda time, shard: self._push(time, INDEX, shard))
         self.now = 0.0
         self.before_s = -1.0  # time of the event before
         # cache number i is prefill instance i, the last one is the store
@@ -70,11 +75,12 @@ class ReferenceSimulator:
         ]
         memory_pages = cluster.memory_tokens // cluster.page_tokens
         self.memories = [PageCache(memory_pages) for _ in range(cluster.num_prefill)]
+        self.sent_s: list[dict[int, float]] = [{} for _ in range(cluster.num_prefill)]  # page -> when it was last sent
         # for the index, host memory of instance i stands behind the store
         self.hosts = [
             PageCache(
                 prefill_like[number].host_pages(),
-                lambda block, stored, i=number: self._tell_index(cluster.num_prefill + 1 + i, block, stored),  # type: ignore[misc]
+                lambda block, stored, i=cluster.num_prefill + 1 + number: self._tell_index(i, block, stored),  # type: ignore[misc]
             )
             for number in range(cluster.num_prefill if any(like.host_cache_tokens for like in prefill_like) else 0)
         ]
@@ -83,7 +89,7 @@ class ReferenceSimulator:
                 if like.host_cache_tokens > 0:
                     cache.keep = host.insert_what_fits
         self.prefill = [
-            PrefillInstance(i, like, self.caches[i], self.hosts[i] if like.host_cache_tokens > 0 else None)
+            PrefillInstance(i, like, self.caches[i], self.hosts[i] if like.host_cache_tokens > 0 else None, draw)
             for i, like in enumerate(prefill_like)
         ]
         self.decode = [DecodeInstance(i, like) for i, like in enumerate(decode_like)]
@@ -97,9 +103,10 @@ class ReferenceSimulator:
         self.ticks = 0
         self.move_decisions = 0
         self.lined_up = 0
+        self.router_busy_until_s = 0.0
         # Events so close together that rounding decides which is first, and ends of steps that coincide with others.
         self.ties = 0
-        self.events: list[tuple[float, int, int, int, tuple[int, bool] | None]] = []
+        self.events: list[tuple[float, int, int, int, Event | None]] = []
         self.pushed = 0
 
     # the event loop
@@ -117,7 +124,7 @@ class ReferenceSimulator:
             self._next_event()
         return [live.record for live in self.live]
 
-    def _push(self, time: float, kind: int, number: int, what: tuple[int, bool] | None = None) -> None:
+    def _push(self, time: float, kind: int, number: int, what: Event | None = None) -> None:
         heapq.heappush(self.events, (time, kind, number, self.pushed, what))
         self.pushed += 1
 
@@ -137,8 +144,10 @@ class ReferenceSimulator:
             self.ties += self.decode[number].stepping and time == self.before_s
             self.decode[number].boundary(self, time)
         elif kind == INDEX:
-            assert what is not None
-            self.index.apply(number, *what)
+            if what is None:
+                self.shards.take_in(number)
+            else:
+                self.shards.arrive(what, time)
         elif kind == ARRIVAL:
             self.users.come(number, time)
         elif kind == PREFILL_START:
@@ -168,7 +177,9 @@ class ReferenceSimulator:
             return
         available = max(cache.peek(live.blocks, live.matchable) for cache in [*self.caches, *self.hosts])
         record.hit_available_tokens = available * cluster.page_tokens
+        self._forget_old(now)
         decision = self.decide_route(self, live)
+        decided_s = self._router_works(live, now)
         if isinstance(decision, str):
             assert decision == "reject"
             if self.users.refused(live, now):
@@ -176,7 +187,7 @@ class ReferenceSimulator:
                 self.unfinished -= 1
             return
         prefill, decode, pull = decision
-        record.routed_s = now
+        record.routed_s = decided_s
         record.prefill_instance, record.decode_instance = prefill, decode
         predicted = self.index_hit(live, prefill)
         if pull:
@@ -191,7 +202,8 @@ class ReferenceSimulator:
         if cluster.index_learns == "assigned":  # believed from now on, until news of the page say otherwise
             self.index.assign(prefill, live.full_path)
         if cluster.memory_tokens > 0:
-            self.memories[prefill].insert_what_fits(live.full_path)
+            kept = self.memories[prefill].insert_what_fits(live.full_path)
+            self.sent_s[prefill].update(dict.fromkeys(live.full_path[:kept], now))
         self.lined_up += 1
         live.lined_up = self.lined_up
         self.prefill[prefill].queue.append(live)
@@ -207,6 +219,24 @@ class ReferenceSimulator:
         """Which decode instances hold a request with all its output."""
         tokens = live.prompt_tokens + live.output_tokens
         return [tokens <= instance.cluster.kv_tokens for instance in self.decode]
+
+    def _forget_old(self, now: float) -> None:
+        """The router's memory loses what has not been sent for too long."""
+        if self.cluster.memory_policy != "ttl":
+            return
+        for memory, sent_s in zip(self.memories, self.sent_s, strict=True):
+            for block in [block for block in memory.pages if now - sent_s[block] >= self.cluster.memory_ttl_s]:
+                del memory.pages[block]
+
+    def _router_works(self, live: LiveRequest, now: float) -> float:
+        """The router takes its time for a decision, after those before it; returns when it is out."""
+        cluster = self.cluster
+        seconds = cluster.decide_s + len(live.blocks) * cluster.decide_s_per_block
+        if seconds == 0.0:
+            return now
+        begins_s = now if self.router_busy_until_s < now else self.router_busy_until_s
+        self.router_busy_until_s = begins_s + seconds
+        return self.router_busy_until_s
 
     def index_hit(self, live: LiveRequest, instance: int) -> int:
         """Pages that the router believes `instance` (or the store) could deliver."""
@@ -248,9 +278,9 @@ class ReferenceSimulator:
 
     def _tell_index(self, instance: int, block: int, stored: bool) -> None:
         if self.cluster.index_delay_s == 0.0:
-            self.index.apply(instance, block, stored)
+            self.shards.arrive((instance, block, stored), self.now)
         else:
-            self._push(self.now + self.cluster.index_delay_s, INDEX, instance, (block, stored))
+            self._push(self.now + self.cluster.index_delay_s, INDEX, 0, (instance, block, stored))
 
     # prefill
 

@@ -109,6 +109,7 @@ class Transfers:
             if source < sim.cluster.num_prefill:
                 sim.wake_prefill(source, now)
 
+        wait_s = live.record.routed_s - now + sim.cluster.schedule_s
         sim.links.start(
             now,
             sim.nic_of_cache(source),
@@ -116,12 +117,12 @@ class Transfers:
             pulled * page_tokens * self.token_bytes(sim.nic_of_cache(source), prefill),
             self.latency_s(sim.nic_of_cache(source), prefill, pulled),
             end,
-            begin_s=now + sim.cluster.schedule_s if sim.cluster.schedule_s > 0.0 else None,
+            begin_s=now + wait_s if wait_s > 0.0 else None,
         )
 
     def schedule(self, live: LiveRequest, prefill: int, now: float) -> None:
         """A routed request may be batched some time later; a pull starts then too, and is waited for anyway."""
-        seconds = self.sim.cluster.schedule_s
+        seconds = live.record.routed_s - now + self.sim.cluster.schedule_s
         if seconds == 0.0 or live.pulling:
             return
         live.pulling = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .cache import PageCache
 from .live import LiveRequest
 
 if TYPE_CHECKING:
@@ -63,8 +64,13 @@ class Replication:
         self.last_target = target
 
     def _room(self, index: int) -> int:
-        sink = (self.sim.hosts or self.sim.caches)[index]
+        sink = self._landing(index)
         return sink.free() + sink.evictable()
+
+    def _landing(self, index: int) -> PageCache:
+        """Where a copy arrives."""
+        host = self.sim.prefill[index].host
+        return self.sim.caches[index] if host is None else host
 
     def _holds(self, index: int, path: tuple[int, ...]) -> bool:
         tiers = [self.sim.caches[index], *self.sim.hosts[index : index + 1]]
@@ -73,7 +79,7 @@ class Replication:
     def _start(self, path: tuple[int, ...], prefill: int, target: int, now: float) -> None:
         sim, cluster = self.sim, self.sim.cluster
         source = sim.caches[prefill]
-        sink = sim.prefill[target].host or sim.caches[target]
+        sink = self._landing(target)
         present = sink.match(path, len(path))
         on_gpu = sim.caches[target].peek(path, len(path))
         sent = len(path) - max(present, on_gpu)

@@ -72,5 +72,5 @@ def kv_reject(view, rng, params):
     if wait_s < 0.0:
         return 0
     requests, tokens = batch_at(view, decode, ahead_s + wait_s, step_s)
-    needed = tokens + prompt_tokens + 1 + cluster.reserve_tokens * (requests + 1)
+    needed = tokens + prompt_tokens + 1 + row.reserve_tokens * (requests + 1)
     return 1 if requests == 0 or needed <= params[0] * row.capacity_tokens else 0

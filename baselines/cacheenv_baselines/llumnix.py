@@ -103,6 +103,7 @@ def llumnix(view, rng, params):
             break
         row = shortest_candidate(view, rng, source)
         if row >= 0 and view.candidate[row].kv_tokens <= view.decode[target].room_tokens:
-            return move(view, row, target)
+            if view.candidate[row].needed_tokens <= view.decode[target].capacity_tokens:
+                return move(view, row, target)
         paired[source], paired[target] = True, True
     return stay(view)

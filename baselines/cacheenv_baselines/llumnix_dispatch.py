@@ -34,6 +34,8 @@ def llumnix_dispatch(view, rng, params):
     """Decode instance with the most free blocks a request, waiting ones served."""
     best, count, best_free = -1, 0, 0.0
     for d in range(view.cluster[0].num_decode):
+        if view.decode[d].accepts == 0:
+            continue
         free = dispatch_freeness(view, d, params[0])
         take, count = least(rng, best, count, -free, -best_free)
         if take:

@@ -27,6 +27,8 @@ def lmetric(view, rng, params):
     prefill, count, best_score = -1, 0, 0
     for i in range(view.cluster[0].num_prefill):
         row = view.prefill[i]
+        if row.accepts == 0:
+            continue
         new_tokens = row.inflight_new_tokens + view.request[0].prompt_tokens - row.hit_tokens
         score = new_tokens * (row.unfinished_requests + 1)
         take, count = least(rng, prefill, count, score, best_score)

@@ -15,6 +15,7 @@ See: docs/simulator.md#longest_prefix-on-the-conversation-trace for what the tur
 from __future__ import annotations
 
 from cacheenv.policy import jit, policy, route
+from cacheenv_baselines.rules import nth_decode
 
 SETS = 256  # of eight instances
 NO_HIT, DECODE, FIRST_SET = 0, 1, 2
@@ -33,6 +34,8 @@ def longest_hit(view):
     """(hit in tokens, how many instances have it, the set of them as bits modulo eight)."""
     longest, sharers, members = 0, 0, 0
     for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 0:
+            continue
         hit = view.prefill[i].hit_tokens
         if hit > longest:
             longest, sharers, members = hit, 0, 0
@@ -46,7 +49,7 @@ def longest_hit(view):
 def nth_with_hit(view, hit_tokens, place):
     """The prefill instance at this place among those with this hit."""
     for i in range(view.cluster[0].num_prefill):
-        if view.prefill[i].hit_tokens == hit_tokens:
+        if view.prefill[i].accepts == 1 and view.prefill[i].hit_tokens == hit_tokens:
             if place == 0:
                 return i
             place -= 1
@@ -59,4 +62,5 @@ def longest_prefix(view, rng, params):
     longest, sharers, members = longest_hit(view)
     counter = FIRST_SET + members if longest > 0 else NO_HIT
     prefill = nth_with_hit(view, longest, next_turn(params, counter) % sharers)
-    return route(view, prefill, next_turn(params, DECODE) % view.cluster[0].num_decode, 0)
+    decode = nth_decode(view, next_turn(params, DECODE) % view.cluster[0].accepting_decode)
+    return route(view, prefill, decode, 0)

@@ -45,6 +45,8 @@ def mooncake(view, rng, params):
     threshold, may_reject, pulls = params[0], params[1], params[2]
     prefill, pull, count, ttft_s = -1, 0, 0, 0.0
     for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 0:
+            continue
         pull_here = 1 if pulls > 0 and wants_pull(view, i, threshold) else 0
         cost_s = ttft_forecast_s(view, i, pull_here)
         take, count = least(rng, prefill, count, cost_s, ttft_s)

@@ -10,12 +10,13 @@ prefill instance fall at the end of the hand-over, the gateway's at the end of t
 from __future__ import annotations
 
 from cacheenv.policy import policy, route
-from cacheenv_baselines.rules import power_of_two_decode, two_choices
+from cacheenv_baselines.rules import nth_prefill, power_of_two_decode, two_choices
 
 
 @policy
 def power_of_two(view, rng, params):
     """The less loaded of two random instances, in each pool."""
-    first, second = two_choices(rng, view.cluster[0].num_prefill)
+    first, second = two_choices(rng, view.cluster[0].accepting_prefill)
+    first, second = nth_prefill(view, first), nth_prefill(view, second)
     prefill = first if view.prefill[first].inflight_requests <= view.prefill[second].inflight_requests else second
     return route(view, prefill, power_of_two_decode(view, rng), 0)

@@ -7,10 +7,11 @@ Rule: both instances are drawn independently from the policy's own random stream
 from __future__ import annotations
 
 from cacheenv.policy import policy, random_below, route
+from cacheenv_baselines.rules import nth_decode, nth_prefill
 
 
 @policy(name="random")
 def random_router(view, rng, params):
     """Uniformly random prefill and decode instance."""
-    prefill = random_below(rng, view.cluster[0].num_prefill)
-    return route(view, prefill, random_below(rng, view.cluster[0].num_decode), 0)
+    prefill = nth_prefill(view, random_below(rng, view.cluster[0].accepting_prefill))
+    return route(view, prefill, nth_decode(view, random_below(rng, view.cluster[0].accepting_decode)), 0)

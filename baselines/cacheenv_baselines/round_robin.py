@@ -9,6 +9,7 @@ Quirk kept: both counters advance together, so with P = D prefill instance i alw
 from __future__ import annotations
 
 from cacheenv.policy import policy, route
+from cacheenv_baselines.rules import nth_decode, nth_prefill
 
 
 @policy(state_size=1)
@@ -16,4 +17,6 @@ def round_robin(view, rng, params):
     """Prefill and decode instances in turn."""
     turn = int(params[0])
     params[0] += 1.0
-    return route(view, turn % view.cluster[0].num_prefill, turn % view.cluster[0].num_decode, 0)
+    cluster = view.cluster[0]
+    prefill = nth_prefill(view, turn % cluster.accepting_prefill)
+    return route(view, prefill, nth_decode(view, turn % cluster.accepting_decode), 0)

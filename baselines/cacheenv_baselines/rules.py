@@ -27,9 +27,36 @@ def two_choices(rng, count):
 
 
 @jit
+def nth_prefill(view, place):
+    """The prefill instance at this place among those that accept the request; mostly all do."""
+    if view.cluster[0].accepting_prefill == view.cluster[0].num_prefill:
+        return place
+    for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 1:
+            if place == 0:
+                return i
+            place -= 1
+    return -1
+
+
+@jit
+def nth_decode(view, place):
+    """The same of the decode instances."""
+    if view.cluster[0].accepting_decode == view.cluster[0].num_decode:
+        return place
+    for d in range(view.cluster[0].num_decode):
+        if view.decode[d].accepts == 1:
+            if place == 0:
+                return d
+            place -= 1
+    return -1
+
+
+@jit
 def has_role(view, prefill, role):
-    """Whether a prefill instance has this role (`ANY_ROLE`: all have)."""
-    return role == ANY_ROLE or view.prefill[prefill].role == role
+    """Whether a prefill instance accepts the request and has this role (`ANY_ROLE`: all have)."""
+    row = view.prefill[prefill]
+    return row.accepts == 1 and (role == ANY_ROLE or row.role == role)
 
 
 @jit
@@ -66,6 +93,8 @@ def fewest_requests_decode(view, rng):
     """Decode instance with the fewest requests assigned and not finished, ties at random."""
     best, count, best_load = -1, 0, 0
     for d in range(view.cluster[0].num_decode):
+        if view.decode[d].accepts == 0:
+            continue
         load = view.decode[d].inflight_requests
         take, count = least(rng, best, count, load, best_load)
         if take:
@@ -76,7 +105,8 @@ def fewest_requests_decode(view, rng):
 @jit
 def power_of_two_decode(view, rng):
     """The less loaded of two random decode instances, the first drawn on equality."""
-    first, second = two_choices(rng, view.cluster[0].num_decode)
+    first, second = two_choices(rng, view.cluster[0].accepting_decode)
+    first, second = nth_decode(view, first), nth_decode(view, second)
     return first if view.decode[first].inflight_requests <= view.decode[second].inflight_requests else second
 
 
@@ -91,6 +121,8 @@ def fewest_tokens_decode(view, rng):
     """Decode instance with the fewest resident and promised KV tokens, ties at random."""
     best, count, best_load = -1, 0, 0
     for d in range(view.cluster[0].num_decode):
+        if view.decode[d].accepts == 0:
+            continue
         load = promised_tokens(view, d)
         take, count = least(rng, best, count, load, best_load)
         if take:
@@ -168,6 +200,8 @@ def least_tbt_decode(view, rng):
     """Decode instance with the smallest such step, ties at random."""
     best, count, best_s = -1, 0, 0.0
     for d in range(view.cluster[0].num_decode):
+        if view.decode[d].accepts == 0:
+            continue
         step_s = tbt_forecast_s(view, d)
         take, count = least(rng, best, count, step_s, best_s)
         if take:

@@ -69,7 +69,7 @@ def fill_workload(view, horizon_tokens, first_weight, workload):
             workload[row.instance] += weighted_load(row.kv_tokens, remaining, horizon_tokens, first_weight)
     mean = 0.0
     for d in range(num_decode):
-        arriving = view.decode[d].reserved_tokens - view.cluster[0].reserve_tokens
+        arriving = view.decode[d].reserved_tokens - view.decode[d].reserve_tokens
         if arriving > 0:
             workload[d] += weighted_load(arriving, math.inf, horizon_tokens, first_weight)
         mean += workload[d] / num_decode
@@ -101,6 +101,8 @@ def fits(view, row, decode, safety):
     request, target = view.candidate[row], view.decode[decode]
     growth = safety * request.predicted_remaining_tokens
     needed = target.kv_tokens + target.reserved_tokens + request.kv_tokens + growth
+    if request.needed_tokens > target.capacity_tokens:
+        return False
     return target.can_receive and needed <= target.capacity_tokens and request.kv_tokens <= target.room_tokens
 
 

@@ -54,6 +54,8 @@ def star_placement(view, rng, params):
     best, count, best_load, best_fits = -1, 0, math.inf, False
     for d in range(num_decode):
         row = view.decode[d]
+        if row.accepts == 0:
+            continue
         load = workload[d] + promised_load(view, d, horizon_tokens, first_weight)
         held = row.kv_tokens + row.reserved_tokens + row.pending_tokens + row.preempted_tokens
         fits = held + request.prompt_tokens + growth <= row.capacity_tokens

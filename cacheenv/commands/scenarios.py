@@ -6,6 +6,7 @@ import argparse
 import json
 
 from cacheenv.commands.arguments import check_policies
+from cacheenv.commands.resolved import resolved
 from cacheenv.commands.text import align, number
 from cacheenv.files.plain import json_ready
 from cacheenv.files.yaml_text import dump_yaml
@@ -20,7 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="the packaged scenarios")
     listing.add_argument("--json", action="store_true", help="print one JSON document")
-    for name, meaning in (("show", "all keys of a scenario, defaults included"), ("validate", "check a YAML file")):
+    for name, meaning in (
+        ("show", "all keys of a scenario, defaults included"),
+        ("validate", "check a YAML file, and say what it resolves to"),
+    ):
         action = actions.add_parser(name, help=meaning)
         action.add_argument("scenario", metavar="NAME|FILE", help="packaged name or YAML file")
         action.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="dotted.key=value")
@@ -42,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     workload = scenario.make_workload(0)
     size = f"{scenario.cluster.prefill.count}P+{scenario.cluster.decode.count}D"
     print(f"{arguments.scenario}: valid; {scenario.name}, {size}, {len(workload)} requests")
+    print()
+    print(resolved(scenario, workload))
     return 0
 
 

@@ -172,11 +172,11 @@ def _factored_mask(view, stop, mask, settings):
         mask[1] = deciding and view.cluster[0].allow_reject == 1
         pull = 2 + prefills + decodes
         for i in range(prefills):
-            mask[2 + i] = deciding or i == 0
-            if deciding and view.prefill[i].pull_tokens > 0:
+            mask[2 + i] = view.prefill[i].accepts == 1 if deciding else i == 0
+            if deciding and view.prefill[i].accepts == 1 and view.prefill[i].pull_tokens > 0:
                 mask[pull + 1] = True
         for d in range(decodes):
-            mask[2 + prefills + d] = deciding or d == 0
+            mask[2 + prefills + d] = view.decode[d].accepts == 1 if deciding else d == 0
         mask[pull] = True
         at = pull + 2
     if settings.moves > 0:

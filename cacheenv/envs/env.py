@@ -74,8 +74,9 @@ class CacheEnv(gym.Env[Any, Any]):
     | migration | `stay`, `source`, `candidate`, `destination` | 2, D, K, D |
 
     **Masks.** `action_masks()` (bool) and `info["action_mask"]` (int8) have 1 for each legal action; at least one is
-    legal. A pull is legal where there is something to pull, rejecting where `admission.allow_reject` is set, a move
-    where both instances are free to move and the request fits. In the factored format the mask has a flag for each
+    legal. A route is legal where both instances are large enough for the request (all are where they are equal), a pull
+    where there is something to pull, rejecting where `admission.allow_reject` is set, a move where both instances are
+    free to move and the request fits. In the factored format the mask has a flag for each
     value of each part (length `sum(nvec)`) and allows what *some* legal action has: combinations cannot be forbidden
     there.
 

@@ -10,8 +10,6 @@ from cacheenv.scenario import Scenario
 from cacheenv.scenario.resolve import ClusterSpec, DecodeSpec, PrefillSpec
 from cacheenv.scenario.sections import IndexConfig
 from cacheenv.sim.core.kinds import code_of
-from cacheenv.sim.decode.damping import DAMPINGS
-from cacheenv.sim.decode.preemption import PREEMPTIONS
 from cacheenv.sim.index.central import BITS
 from cacheenv.sim.prefill.discipline import DISCIPLINES
 from cacheenv.sim.state.codes import (
@@ -42,17 +40,36 @@ COEFFICIENTS = (
 )  # fmt: skip
 
 
-def pool_margin(scenario: Scenario) -> int:
+#: The same of the tables of prefill and decode parts.
+PREFILL_SETTINGS = (
+    "queue", "lpm_fallback", "lpm_check_tokens", "lpm_defer_tokens", "lpm_ageing_tokens", "batch_tokens",
+    "chunk_tokens", "max_batch_requests",
+)  # fmt: skip
+DECODE_SETTINGS = ("max_batch", "reserve_tokens", "join_stall_s", "preemption", "swap_bytes_per_s", "damping")
+
+
+def pool_margin(spec: ClusterSpec) -> int:
     """Most pool rows that one event may take: a batch of requests, or the queue that lpm matches."""
-    prefill = scenario.cluster.prefill
-    queue = prefill.lpm_fallback if prefill.queue in ("lpm", "lpm_aged") else 0
-    return 2 * prefill.max_batch_requests + queue + 8
+    matching = (code_of(DISCIPLINES, "lpm"), code_of(DISCIPLINES, "lpm_aged"))
+    return max(
+        2 * row.max_batch_requests + (row.lpm_fallback if row.queue in matching else 0) + 8 for row in spec.prefill
+    )
 
 
-def flow_margin(scenario: Scenario) -> int:
+def flow_margin(scenario: Scenario, spec: ClusterSpec) -> int:
     """Most flows that one event may take: those of a prefill batch, or the answers of a whole decode batch."""
-    cluster = scenario.cluster
-    return max(pool_margin(scenario), cluster.decode.max_batch + 8 if cluster.prefill.cache_outputs else 0)
+    answers = largest_batch(spec) + 8 if scenario.cluster.prefill.cache_outputs else 0
+    return max(pool_margin(spec), answers)
+
+
+def largest_batch(spec: ClusterSpec) -> int:
+    """Places of the largest decode batch."""
+    return max(row.max_batch for row in spec.decode)
+
+
+def batch_places(spec: ClusterSpec) -> int:
+    """Places of all decode batches together."""
+    return sum(row.max_batch for row in spec.decode)
 
 
 def start_tables(
@@ -124,7 +141,7 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "layers": spec.layers,
         "sharing": SHARINGS.index(cluster.network.sharing),
         "handover": HANDOVERS.index(cluster.network.handover),
-        "handover_fixed_s": spec.handover_fixed_s,
+        "handover_fixed_s": -1.0 if spec.handover_fixed_s is None else spec.handover_fixed_s,
         "handover_load_bytes_per_s": _limit(cluster.network.handover_load_gbytes_per_s) * 1e9,
         "first_token": FIRST_TOKENS.index(cluster.first_token),
         "schedule_s": cluster.prefill.schedule_s,
@@ -149,41 +166,25 @@ def _settings(scenario: Scenario, spec: ClusterSpec) -> dict[str, Any]:
         "host_after_hits": selective * cluster.prefill.host_write_after_hits,
         "candidates": scenario.candidate_slots,
         "all_candidates": scenario.reschedule.candidates is None,
+        "equal_decode": len({row.kv_tokens for row in spec.decode}) == 1,
         "candidate_order": CANDIDATE_ORDERS.index(scenario.reschedule.candidate_order),
-        "max_batch": cluster.decode.max_batch,
-        "reserve_tokens": cluster.decode.reserve_tokens,
-        "preemption": code_of(PREEMPTIONS, cluster.decode.preemption),
-        "damping": code_of(DAMPINGS, cluster.decode.damping),
         "max_retries": scenario.workload.max_retries if scenario.workload.on_reject == ON_REJECT[1] else 0,
         "retry_s": scenario.workload.retry_s,
         "max_in_flight": scenario.workload.max_in_flight or 0,
         "allow_reject": scenario.admission.allow_reject,
-        "batch_margin": pool_margin(scenario),
-        "flow_margin": flow_margin(scenario),
+        "batch_margin": pool_margin(spec),
+        "flow_margin": flow_margin(scenario, spec),
         "cache_outputs": cluster.prefill.cache_outputs,
         "protect_queued": cluster.prefill.protect_queued,
         "replication_hits": cluster.replication.hits or 0,
         "replication_window_s": cluster.replication.window_s,
         "replicas": cluster.replication.replicas,
-        "matches_all": cluster.prefill.queue == "dfs_weight",
-        "queue": code_of(DISCIPLINES, cluster.prefill.queue),
-        "lpm_fallback": cluster.prefill.lpm_fallback,
-        "lpm_check_tokens": cluster.prefill.lpm_check_tokens,
-        "lpm_defer_tokens": cluster.prefill.lpm_defer_tokens,
-        "lpm_ageing_tokens": cluster.prefill.lpm_ageing_tokens,
-        "batch_tokens": cluster.prefill.batch_tokens,
-        "chunk_tokens": cluster.prefill.chunk_tokens,
-        "max_batch_requests": cluster.prefill.max_batch_requests,
-        "prefill_kv_bytes": spec.prefill_kv_bytes,
-        "decode_kv_bytes": spec.decode_kv_bytes,
-        "setup_s": spec.setup_s,
+        "matches_all": any(row.queue == code_of(DISCIPLINES, "dfs_weight") for row in spec.prefill),
         "per_block_s": cluster.network.per_block_s,
         "index_delay_s": cluster.index.delay_s,
         "response_overhead_s": cluster.response_overhead_s,
         "period_s": scenario.reschedule.period_s,
         "stall_s": scenario.reschedule.stall_s,
-        "join_stall_s": cluster.decode.join_stall_s,
-        "swap_bytes_per_s": cluster.decode.swap_gbytes_per_s * 1e9,
         "slo_ttft_s": _limit(scenario.slo.ttft_s),
         "slo_tpot_s": _limit(scenario.slo.tpot_s),
         "slo_tbt_tail_s": _limit(scenario.slo.tbt_tail_s),
@@ -216,9 +217,8 @@ def _machines(spec: ClusterSpec, page_tokens: int, memory_tokens: int) -> dict[s
     instance["nic"], instance["tree"][:prefills] = own, own[:prefills]
     memories = prefills if memory_tokens > 0 else 0
     instance["memory_tree"][:memories] = prefills + 1 + np.arange(memories)
-    hosts = prefills if has_host(spec) else 0
+    hosts = prefills if has_host(spec) else 0  # a tree for each; an instance without host memory does not use its own
     first_host = prefills + 1 + memories
-    instance["host_tree"][:hosts] = first_host + np.arange(hosts)
     tree = _rows(TREE, first_host + hosts)
     tree["holder"][: prefills + 1] = np.arange(prefills + 1)
     tree["eviction"][prefills] = spec.store.eviction
@@ -229,6 +229,8 @@ def _machines(spec: ClusterSpec, page_tokens: int, memory_tokens: int) -> dict[s
     machines: tuple[PrefillSpec | DecodeSpec, ...] = (*spec.prefill, *spec.decode)
     for row, parts in enumerate(machines):
         nic[row]["bytes_per_s"] = parts.nic_bytes_per_s
+        for name in ("setup_s", "kv_bytes", "kv_copy_bytes", "tensor_parallel"):
+            nic[row][name] = getattr(parts, name)
         for name in COEFFICIENTS:
             if hasattr(parts, name):
                 instance[row][name] = getattr(parts, name)
@@ -238,11 +240,16 @@ def _machines(spec: ClusterSpec, page_tokens: int, memory_tokens: int) -> dict[s
         tree[p]["eviction"] = machine.eviction
         tree[p]["capacity_pages"] = machine.cache_tokens // page_tokens
         instance[p]["host_setup_s"] = machine.host_setup_s
-        instance[p]["host_token_s"] = spec.prefill_kv_bytes / machine.host_bytes_per_s
-        if hosts:
+        instance[p]["host_token_s"] = machine.kv_bytes / machine.host_bytes_per_s
+        for name in PREFILL_SETTINGS:
+            prefill[p][name] = getattr(machine, name)
+        if machine.host_cache_tokens > 0:
+            instance[p]["host_tree"] = first_host + p
             tree[first_host + p]["capacity_pages"] = machine.host_cache_tokens // page_tokens
     for d, goal in enumerate(spec.decode):
         instance[prefills + d]["kv_capacity_tokens"] = goal.kv_tokens
+        for name in DECODE_SETTINGS:
+            decode[d][name] = getattr(goal, name)
     return {"instance": instance, "nic": nic, "tree": tree, "prefill": prefill, "decode": decode}
 
 

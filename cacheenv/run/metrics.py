@@ -92,8 +92,8 @@ def summarize(
     requests: np.ndarray,
     instances: np.ndarray,
     *,
-    kv_bytes_per_token: float,
-    decode_kv_bytes_per_token: float,
+    kv_bytes_per_token: float | np.ndarray,
+    decode_kv_bytes_per_token: float | np.ndarray,
     decode_load: tuple[float, float] = (math.nan, math.nan),
     index_events_lost: int = 0,
 ) -> dict[str, float | int]:
@@ -103,8 +103,8 @@ def summarize(
         requests: Records, one row a request.
         instances: Totals of each instance over the whole run: `kind, replicas, replicated_tokens, busy_s, bytes_out,
             bytes_in, nic_bytes_per_s`.
-        kv_bytes_per_token: Bytes moved for a token of a prefill instance's cache (copies included).
-        decode_kv_bytes_per_token: The same for a decode instance.
+        kv_bytes_per_token: Bytes of a token's KV on a prefill instance (copies included): of all, or of each.
+        decode_kv_bytes_per_token: The same for decode instances.
         index_events_lost: Pages stored or removed of which the index was told in vain.
         decode_load: Mean and variance of the KV tokens of the decode instances over time.
 
@@ -147,8 +147,8 @@ def summarize(
     mean_tokens, variance = decode_load
     summary["load_variance_decode"] = variance
     summary["load_cv_decode"] = _ratio(math.sqrt(variance), mean_tokens)
-    summary["pulled_gbytes"] = float(rows["pulled_tokens"].sum()) * kv_bytes_per_token / 1e9
-    summary["migrated_gbytes"] = float(rows["migrated_tokens"].sum()) * decode_kv_bytes_per_token / 1e9
+    summary["pulled_gbytes"] = _gbytes(rows, "pulled_tokens", "prefill_instance", kv_bytes_per_token)
+    summary["migrated_gbytes"] = _gbytes(rows, "migrated_tokens", "decode_instance", decode_kv_bytes_per_token)
     for name in ("replicas", "replicated_tokens"):
         summary[name] = int(instances[name].sum())
     summary["link_utilisation"] = _link_utilisation(instances, whole_run_s)
@@ -206,6 +206,14 @@ def _link_utilisation(instances: np.ndarray, span_s: float) -> float:
     if not present.any() or not span_s > 0:
         return math.nan
     return float(np.mean(moved[present] / (2.0 * bandwidth[present] * span_s)))
+
+
+def _gbytes(rows: np.ndarray, tokens: str, receiver: str, bytes_per_token: float | np.ndarray) -> float:
+    """KV of tokens that came to an instance each, as that instance holds it."""
+    if np.ndim(bytes_per_token) == 0:
+        return float(rows[tokens].sum()) * float(bytes_per_token) / 1e9
+    held = np.asarray(bytes_per_token)[rows[receiver]]  # nothing came to the instance -1
+    return float((rows[tokens] * held).sum()) / 1e9
 
 
 def _ratio(part: float, whole: Any) -> float:

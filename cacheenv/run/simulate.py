@@ -19,6 +19,7 @@ from cacheenv.run.timeline import sample
 from cacheenv.run.trials import Trials
 from cacheenv.run.worlds import Worlds
 from cacheenv.scenario import Scenario, load_scenario
+from cacheenv.scenario.fleet import for_all_groups
 from cacheenv.sim.actions import move_count, route_count
 from cacheenv.sim.decode.load import areas_until
 from cacheenv.sim.state.codes import STOP_DONE, STOP_GROW, STOP_HORIZON
@@ -88,7 +89,7 @@ def apply_requirements(scenario: Scenario, bundle: PolicyBundle, common_cluster:
             present = getattr(present, name, None)
         # A key that does not exist, or holds no number, is refused by the check of the overrides.
         changes[place] = max(present, value) if isinstance(present, (int, float)) else value
-    return scenario.with_overrides(changes)
+    return scenario.with_overrides({**changes, **for_all_groups(scenario.cluster, needs)})
 
 
 def simulate(
@@ -220,8 +221,8 @@ def collect(worlds: Worlds, index: int, name: str, seed: int) -> Result:
     summary = summarize(
         records,
         instances,
-        kv_bytes_per_token=float(world.config[0].prefill_kv_bytes),
-        decode_kv_bytes_per_token=float(world.config[0].decode_kv_bytes),
+        kv_bytes_per_token=world.nic["kv_bytes"][: len(world.prefill)],
+        decode_kv_bytes_per_token=world.nic["kv_bytes"][len(world.prefill) : -1],
         decode_load=decode_load(world),
         index_events_lost=int(world.state[0].news_lost),
     )

@@ -12,10 +12,12 @@ from cacheenv.errors import InputError
 from cacheenv.policy import PolicyBundle
 from cacheenv.policy.compiled import policy_params, policy_streams
 from cacheenv.run.fill import (
+    batch_places,
     fill_episode,
     flow_margin,
     has_host,
     holder_words,
+    largest_batch,
     limited_shards,
     pool_margin,
     start_tables,
@@ -70,7 +72,7 @@ class Worlds:
             len(self.spec.prefill),
             len(self.spec.decode),
             scenario.candidate_slots,
-            len(self.spec.decode) * scenario.cluster.decode.max_batch,
+            batch_places(self.spec),
         )
 
     @property
@@ -176,7 +178,7 @@ class Worlds:
             self.tables = tables._replace(**longer)
 
     def _sizes(self, requests: int, block_entries: int, distinct_blocks: int, residual_entries: int) -> Sizes:
-        cluster, margin = self.scenario.cluster, pool_margin(self.scenario)
+        cluster, margin = self.scenario.cluster, pool_margin(self.spec)
         prefills = len(self.spec.prefill)
         parts, longest = policy_params(self.bundle).shape
         return Sizes(
@@ -188,7 +190,8 @@ class Worlds:
             residual_entries=residual_entries,
             num_prefill=prefills,
             num_decode=len(self.spec.decode),
-            max_batch=cluster.decode.max_batch,
+            max_batch=largest_batch(self.spec),
+            batch_places=batch_places(self.spec),
             holder_words=holder_words(self.spec),
             gap_bins=BINS,
             learns_early=cluster.index.learns == "assigned",
@@ -198,7 +201,7 @@ class Worlds:
             news=1 << 16 if cluster.index.delay_s > 0 else 1,
             shards=max(1, limited_shards(cluster.index)),
             shard_events=cluster.index.high_water if limited_shards(cluster.index) else 1,
-            flows=max(256, 4 * margin, 2 * flow_margin(self.scenario)),
+            flows=max(256, 4 * margin, 2 * flow_margin(self.scenario, self.spec)),
             nodes=max(2048, 2 * (3 * prefills + 1) + 16 * margin),
             policy_parts=parts,
             policy_params=longest,

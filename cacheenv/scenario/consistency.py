@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 
 from cacheenv import physics, workload
 from cacheenv.errors import ConfigError, InputError
+from cacheenv.scenario.fleet import Group, groups_of
 from cacheenv.scenario.models import check_layers, check_models
-from cacheenv.scenario.sections import TRACE_KIND, ClusterConfig, WorkloadConfig
+from cacheenv.scenario.sections import TRACE_KIND, ClusterConfig, DecodeConfig, PrefillConfig, WorkloadConfig
 
 
 def _fail(place: str, message: str) -> NoReturn:
@@ -30,38 +31,53 @@ def check_cluster(cluster: ClusterConfig) -> None:
         ConfigError: With the dotted place of the first key that does not fit.
     """
     page = cluster.page_tokens
-    prefill_preset = _preset("cluster.prefill.preset", physics.load_preset, cluster.prefill.preset)
-    decode_preset = _preset("cluster.decode.preset", physics.load_preset, cluster.decode.preset)
-    check_models(("cluster.prefill.preset", prefill_preset), ("cluster.decode.preset", decode_preset))
-    check_layers(cluster.network.layers, prefill_preset)
-    _preset("cluster.network.link", physics.load_link, cluster.network.link)
-    capacity = cluster.decode.kv_tokens if cluster.decode.kv_tokens is not None else decode_preset.capacity_tokens
-    for place, tokens in (
-        ("cluster.prefill.cache_tokens", cluster.prefill.cache_tokens or prefill_preset.capacity_tokens),
-        ("cluster.prefill.host_cache_tokens", cluster.prefill.host_cache_tokens or page),
-        ("cluster.decode.kv_tokens", capacity),
-        ("cluster.store.capacity_tokens", cluster.store.capacity_tokens or page),
-        ("cluster.index.memory_tokens", cluster.index.memory_tokens or page),
-    ):
-        if tokens < page:
-            _fail(place, f"expected room for at least one page of {page} tokens, got {tokens}")
-    held = prefill_preset.capacity_tokens
-    if cluster.prefill.cache_tokens is not None and cluster.prefill.cache_tokens > held:
-        _fail(
-            "cluster.prefill.cache_tokens",
-            f"expected at most the {held} tokens that {prefill_preset.name} holds beside its weights, got "
-            f"{cluster.prefill.cache_tokens} (host memory is cluster.prefill.host_cache_tokens)",
-        )
-    if capacity > decode_preset.capacity_tokens:
-        _fail(
-            "cluster.decode.kv_tokens",
-            f"expected at most the {decode_preset.capacity_tokens} tokens that {decode_preset.name} holds beside its "
-            f"weights, got {capacity}",
-        )
-    if cluster.decode.reserve_tokens >= capacity:
-        _fail("cluster.decode.reserve_tokens", f"expected less than the KV capacity of {capacity} tokens")
+    ends = []
+    for group in groups_of(cluster):
+        preset = _preset(group.place_of("preset"), physics.load_preset, group.section.preset)
+        ends.append((group.place_of("preset"), preset))
+        check_models(ends[0], ends[-1])
+        _preset(group.place_of("link"), physics.load_link, group.network.link)
+        if isinstance(group.section, PrefillConfig):
+            _check_prefill(group, group.section, preset, page)
+        else:
+            _check_decode(group, group.section, preset, page)
+    check_layers(cluster.network.layers, ends[0][1])
+    _check_page("cluster.store.capacity_tokens", cluster.store.capacity_tokens or page, page)
+    _check_page("cluster.index.memory_tokens", cluster.index.memory_tokens or page, page)
     if cluster.prefill.pre_prefill >= cluster.prefill.count:
         _fail("cluster.prefill.pre_prefill", f"expected less than cluster.prefill.count = {cluster.prefill.count}")
+
+
+def _check_page(place: str, tokens: int, page: int) -> None:
+    if tokens < page:
+        _fail(place, f"expected room for at least one page of {page} tokens, got {tokens}")
+
+
+def _check_prefill(group: Group, section: PrefillConfig, preset: physics.Preset, page: int) -> None:
+    """Capacities of a group of prefill instances."""
+    place, held = group.place_of("cache_tokens"), preset.capacity_tokens
+    _check_page(place, section.cache_tokens or held, page)
+    _check_page(group.place_of("host_cache_tokens"), section.host_cache_tokens or page, page)
+    if section.cache_tokens is not None and section.cache_tokens > held:
+        _fail(
+            place,
+            f"expected at most the {held} tokens that {preset.name} holds beside its weights, got "
+            f"{section.cache_tokens} (host memory is {place.replace('cache_tokens', 'host_cache_tokens')})",
+        )
+
+
+def _check_decode(group: Group, section: DecodeConfig, preset: physics.Preset, page: int) -> None:
+    """Capacities of a group of decode instances."""
+    capacity = preset.capacity_tokens if section.kv_tokens is None else section.kv_tokens
+    _check_page(group.place_of("kv_tokens"), capacity, page)
+    if capacity > preset.capacity_tokens:
+        _fail(
+            group.place_of("kv_tokens"),
+            f"expected at most the {preset.capacity_tokens} tokens that {preset.name} holds beside its weights, got "
+            f"{capacity}",
+        )
+    if section.reserve_tokens >= capacity:
+        _fail(group.place_of("reserve_tokens"), f"expected less than the KV capacity of {capacity} tokens")
 
 
 def check_workload(options: WorkloadConfig, warmup_requests: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from cacheenv.errors import ConfigError, InputError
 from cacheenv.physics import list_models
 from cacheenv.scenario.consistency import check_cluster, check_workload
+from cacheenv.scenario.fleet import groups_of, with_counts
 from cacheenv.scenario.keys import flat, merged, nested
 from cacheenv.scenario.schema import build, integer, number, section, text
 from cacheenv.scenario.sections import (
@@ -72,9 +73,11 @@ class Scenario:
 
     @property
     def candidate_slots(self) -> int:
-        """K, candidate slots of each decode instance: as many as a batch has places where all may be moved."""
+        """K, candidate slots of each decode instance: where all may be moved, the places of the largest batch."""
         slots = self.reschedule.candidates
-        return self.cluster.decode.max_batch if slots is None else slots
+        if slots is not None:
+            return slots
+        return max(group.section.max_batch for group in groups_of(self.cluster) if group.role == "decode")
 
     def make_workload(self, seed: int = 0) -> Workload:
         """The requests of one episode.
@@ -103,7 +106,8 @@ def build_scenario(base: Mapping[str, Any], source: str, overrides: Mapping[str,
     try:
         changes = with_absolute_paths(nested(overrides or {}))
         base = with_absolute_paths(base)
-        scenario: Scenario = build(Scenario, merged(_without_foreign_params(base, changes), changes))
+        tree = merged(_without_foreign_params(base, changes), changes)
+        scenario: Scenario = build(Scenario, with_counts(base, changes, tree))
         check_cluster(scenario.cluster)
         check_workload(scenario.workload, scenario.warmup_requests)
     except ConfigError as problem:

@@ -115,6 +115,45 @@ class KeysRule(Rule):
         return checked
 
 
+@dataclasses.dataclass(frozen=True)
+class GroupsRule(Rule):
+    """A list of mappings, of which each says by its `role` which keys it may have.
+
+    Attributes:
+        roles: Role -> what the value of each key must be.
+        elsewhere: Keys that somebody may look for here -> the key that holds for all groups.
+    """
+
+    roles: Mapping[str, Mapping[str, Rule]] = dataclasses.field(default_factory=dict)
+    elsewhere: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def check(self, value: Any, place: str) -> Any:
+        """The groups with all their values checked; keys that are absent stay absent."""
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(f"{place}: expected a list of groups, got {kind_of(value)}", place)
+        return [self._group(group, f"{place}[{number}]") for number, group in enumerate(value)]
+
+    def _group(self, group: Any, place: str) -> dict[str, Any]:
+        if not isinstance(group, Mapping):
+            raise ConfigError(f"{place}: expected a mapping, got {kind_of(group)}", place)
+        which = Rule("choice", "role", choices=tuple(self.roles))
+        if "role" not in group:
+            raise ConfigError(f"{place}.role: expected one of {', '.join(which.choices)}, and it is missing", place)
+        keys = self.roles[which.check(group["role"], f"{place}.role")]
+        checked = {"role": group["role"], "count": 1}
+        for key, value in group.items():
+            name = f"{place}.{key}"
+            if key == "role":
+                continue
+            if key not in keys:
+                common = self.elsewhere.get(f"{group['role']}.{key}")
+                if common:
+                    raise ConfigError(f"{name}: one value holds for all instances: {common}", name)
+                raise _unknown_key(name, key, place, keys)
+            checked[key] = keys[key].check(value, name)
+        return checked
+
+
 def _unknown_key(name: str, key: Any, place: str, known: Iterable[str]) -> ConfigError:
     """The error for a key that `place` does not have: with the closest known one, or all of them."""
     inside = f" in {place}" if place else ""
@@ -190,6 +229,13 @@ def text_or_mapping(default: str, doc: str) -> Any:
 def choice(default: str, choices: tuple[str, ...], doc: str) -> Any:
     """One of a few texts."""
     return dataclasses.field(default=default, metadata={"rule": Rule("choice", doc, choices=choices)})
+
+
+def groups(doc: str, roles: Mapping[str, Mapping[str, Rule]], elsewhere: Mapping[str, str]) -> Any:
+    """A list of groups; empty by default."""
+    return dataclasses.field(
+        default_factory=list, metadata={"rule": GroupsRule("groups", doc, roles=roles, elsewhere=elsewhere)}
+    )
 
 
 def mapping(doc: str, keys: Mapping[str, Rule] | None = None) -> Any:

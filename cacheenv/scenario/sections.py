@@ -6,10 +6,21 @@ The fields below are the reference of the YAML keys: each has its default, its m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from cacheenv.scenario.schema import choice, flag, integer, mapping, number, section, text, text_or_mapping
+from cacheenv.scenario.schema import (
+    Rule,
+    choice,
+    flag,
+    groups,
+    integer,
+    mapping,
+    number,
+    section,
+    text,
+    text_or_mapping,
+)
 from cacheenv.sim.cache.eviction import EVICTIONS
 from cacheenv.sim.decode.damping import DAMPINGS
 from cacheenv.sim.decode.preemption import PREEMPTIONS
@@ -206,6 +217,39 @@ class ReplicationConfig:
     )
 
 
+#: What a group of `cluster.instances` may say for itself of the keys of its role's section.
+GROUP_KEYS = {
+    "prefill": (
+        "count preset cache_tokens host_cache_tokens host_gbytes_per_s host_setup_s eviction queue lpm_fallback "
+        "lpm_check_tokens lpm_defer_tokens lpm_ageing_tokens batch_tokens chunk_tokens max_batch_requests"
+    ).split(),
+    "decode": (
+        "count preset kv_tokens max_batch reserve_tokens join_stall_s preemption swap_gbytes_per_s damping"
+    ).split(),
+}
+#: The same of `cluster.network`: what its instances are connected with.
+GROUP_LINK_KEYS = ("link", "nic_gbytes_per_s", "setup_s")
+GROUP_SECTIONS = {"prefill": PrefillConfig, "decode": DecodeConfig}
+
+
+def _group_rules(role: str) -> dict[str, Rule]:
+    """Key of a group of this role -> what its value must be."""
+    own = {item.name: item.metadata["rule"] for item in fields(GROUP_SECTIONS[role]) if item.name in GROUP_KEYS[role]}
+    links = {item.name: item.metadata["rule"] for item in fields(NetworkConfig) if item.name in GROUP_LINK_KEYS}
+    return {"name": Rule("text", "name in messages"), **own, **links}
+
+
+def _common_keys() -> dict[str, str]:
+    """Keys that no group has of its own -> where their one value stands."""
+    return {
+        f"{role}.{item.name}": f"cluster.{place}.{item.name}"
+        for role in GROUP_KEYS
+        for place, schema in ((role, GROUP_SECTIONS[role]), ("network", NetworkConfig))
+        for item in fields(schema)
+        if item.name not in (*GROUP_KEYS[role], *GROUP_LINK_KEYS)
+    }
+
+
 @dataclass(frozen=True)
 class ClusterConfig:
     """The machines."""
@@ -214,6 +258,11 @@ class ClusterConfig:
     response_overhead_s: float = number(0.0, "constant added to every token's arrival at the client, s", low=0)
     first_token: str = choice(
         "prefill", FIRST_TOKENS, "who delivers it: prefill at its end, or decode with its first step"
+    )
+    instances: list[Mapping[str, Any]] = groups(
+        "groups of instances with keys of their own (docs/fleets.md); [] = the counts of prefill and decode, all equal",
+        {role: _group_rules(role) for role in GROUP_KEYS},
+        _common_keys(),
     )
     prefill: PrefillConfig = section(PrefillConfig)
     decode: DecodeConfig = section(DecodeConfig)

@@ -84,21 +84,28 @@ def route_is_legal(view, action):
         return view.cluster[0].allow_reject == 1
     if action < 0 or action > refusal:
         return False
-    prefill, _, pull = route_parts(action, decodes)
+    prefill, decode, pull = route_parts(action, decodes)
+    if view.prefill[prefill].accepts == 0 or view.decode[decode].accepts == 0:
+        return False
     return pull == 0 or view.prefill[prefill].pull_tokens > 0
 
 
 @once
 def fallback_route(view):
-    """What an illegal route action stands for: the least backlog, the fewest assigned tokens, no pull."""
-    prefill, decode = 0, 0
+    """What an illegal route action stands for: the least backlog, the fewest assigned tokens, no pull.
+
+    Of the instances that accept the request: there is one of each kind, or nothing would be asked.
+    """
+    prefill, decode = -1, -1
     for i in range(view.prefill.shape[0]):
-        if view.prefill[i].backlog_s < view.prefill[prefill].backlog_s:
-            prefill = i
+        if view.prefill[i].accepts == 1:
+            if prefill < 0 or view.prefill[i].backlog_s < view.prefill[prefill].backlog_s:
+                prefill = i
     for d in range(view.decode.shape[0]):
-        here = view.decode[d].kv_tokens + view.decode[d].pending_tokens
-        if here < view.decode[decode].kv_tokens + view.decode[decode].pending_tokens:
-            decode = d
+        if view.decode[d].accepts == 1:
+            here = view.decode[d].kv_tokens + view.decode[d].pending_tokens
+            if decode < 0 or here < view.decode[decode].kv_tokens + view.decode[decode].pending_tokens:
+                decode = d
     return route_number(prefill, decode, 0, view.decode.shape[0])
 
 
@@ -113,6 +120,7 @@ def move_is_legal(view, row, target):
         and view.decode[candidate.source].can_send == 1
         and goal.can_receive == 1
         and candidate.kv_tokens <= goal.room_tokens
+        and candidate.needed_tokens <= goal.capacity_tokens
     )
 
 
@@ -122,10 +130,11 @@ def route_mask(view, mask):
     decodes = view.decode.shape[0]
     at = 0
     for p in range(view.prefill.shape[0]):
+        accepts = view.prefill[p].accepts == 1
         pullable = view.prefill[p].pull_tokens > 0
-        for _ in range(decodes):
-            mask[at] = True
-            mask[at + 1] = pullable
+        for d in range(decodes):
+            mask[at] = accepts and view.decode[d].accepts == 1
+            mask[at + 1] = mask[at] and pullable
             at += 2
     mask[at] = view.cluster[0].allow_reject == 1
 

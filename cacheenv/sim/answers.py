@@ -16,7 +16,7 @@ from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.feed import add_below, add_what_fits, make_room
 from cacheenv.sim.network.links import new_flow, start_flow
 from cacheenv.sim.state.codes import FLOW_ANSWER
-from cacheenv.sim.state.ids import decode_nic, host_tree_of, prefill_nic, tree_of
+from cacheenv.sim.state.ids import decode_nic, has_host, host_tree_of, prefill_nic, tree_of
 
 
 @inner
@@ -44,7 +44,7 @@ def send_answer(w, index):
         return
     source, sink = decode_nic(w, request.decode_instance), prefill_nic(w, request.prefill_instance)
     tokens = missing * config.page_tokens
-    start_flow(w, new_flow(w, FLOW_ANSWER, source, sink, index, tokens, config.decode_kv_bytes))
+    start_flow(w, new_flow(w, FLOW_ANSWER, source, sink, index, tokens))
 
 
 @once
@@ -67,7 +67,7 @@ def answer_arrived(w, flow_index):
         make_room(w, tree, added)
         add_below(w, tree, node, load.answer_start + present, added)
     unlock(forest, tree, node)
-    if w.config[0].host_enabled:
+    if has_host(w, w.request[index].prefill_instance):
         _write_to_host(w, index, full, present + added)
 
 

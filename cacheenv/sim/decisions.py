@@ -13,7 +13,7 @@ from cacheenv.sim.actions import (
     stay_number,
 )
 from cacheenv.sim.arrivals import expect_arrival, next_to_enter, start_arrivals
-from cacheenv.sim.cache.pages import full_pages, pages_of
+from cacheenv.sim.cache.pages import full_pages
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.core.timers import clear_timer, is_armed, set_timer
 from cacheenv.sim.decode.migration import start_migration
@@ -21,14 +21,14 @@ from cacheenv.sim.index.central import expect_stored
 from cacheenv.sim.index.hits import available_pages, look_up
 from cacheenv.sim.index.router_memory import recall, remember
 from cacheenv.sim.index.router_time import decided_at
-from cacheenv.sim.prefill.pages import hold_match
+from cacheenv.sim.prefill.pages import hold_match, holds_prompt
 from cacheenv.sim.prefill.queue import enqueue
 from cacheenv.sim.prefill.second_check import settle_check
 from cacheenv.sim.prefill.transfers import start_pull, start_schedule
 from cacheenv.sim.prefill.wake import wake
-from cacheenv.sim.requests import arrive, assign_decode, assign_prefill, decide, reject, turn_away
+from cacheenv.sim.requests import arrive, assign_decode, assign_prefill, decide, need_room, reject, turn_away
 from cacheenv.sim.state.codes import EVENT_TICK, LEARNS_ASSIGNED, NONE, REJECTED
-from cacheenv.sim.state.ids import TIMER_TICK, cluster_timer, decode_instance, tree_of
+from cacheenv.sim.state.ids import TIMER_TICK, cluster_timer, decode_instance
 from cacheenv.sim.view.fill import fill_check_view, fill_migrate_view, fill_route_view
 
 # -- arrivals --------------------------------------------------------------------------------------------------------
@@ -57,20 +57,24 @@ def open_arrival(w, view):
 
 @once
 def _some_prefill_fits(w, index):
-    pages = pages_of(w, w.request[index].prompt_tokens)
     for p in range(w.prefill.shape[0]):
-        if pages <= w.tree[tree_of(w, p)].capacity_pages:
+        if holds_prompt(w, p, w.request[index].prompt_tokens):
             return True
     return False
 
 
 @once
 def _some_decode_fits(w, index):
+    """Whether a decode instance holds the request when it is whole; notes the smallest capacity that does."""
     request = w.request[index]
+    tokens = request.prompt_tokens + request.output_tokens
+    needed_tokens = NONE
     for d in range(w.decode.shape[0]):
-        if request.prompt_tokens + request.output_tokens <= w.instance[decode_instance(w, d)].kv_capacity_tokens:
-            return True
-    return False
+        capacity_tokens = w.instance[decode_instance(w, d)].kv_capacity_tokens
+        if tokens <= capacity_tokens and (needed_tokens < 0 or capacity_tokens < needed_tokens):
+            needed_tokens = capacity_tokens
+    need_room(w, index, needed_tokens)
+    return needed_tokens >= 0
 
 
 @inner

@@ -54,6 +54,12 @@ def arrive(w, index):
         state.counted_in_system += 1
 
 
+@once
+def need_room(w, index, tokens):
+    """The smallest KV capacity that holds the request when it is whole, below 0 where there is none."""
+    w.request[index].needed_tokens = tokens
+
+
 @inner
 def _leave_system(w, index, outcome):
     """A request is over."""

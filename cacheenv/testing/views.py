@@ -17,7 +17,7 @@ NOISE = (OUTSIDE, RUNNING, CANDIDATE)
 
 
 def empty_view(num_prefill: int = 2, num_decode: int = 2, candidates: int = 4, running: int = 32) -> View:
-    """A view of that shape, to be filled by a test: the sizes are set, every other number is 0.
+    """A view of that shape, to be filled by a test: all instances accept the request, every other number is 0.
 
     Args:
         num_prefill: P, rows of `view.prefill`.
@@ -28,6 +28,8 @@ def empty_view(num_prefill: int = 2, num_decode: int = 2, candidates: int = 4, r
     view = View(*(table[0] for table in allocate_view(1, num_prefill, num_decode, candidates, running)))
     cluster = view.cluster[0]
     cluster.num_prefill, cluster.num_decode, cluster.num_candidates = num_prefill, num_decode, candidates
+    cluster.accepting_prefill, cluster.accepting_decode = num_prefill, num_decode
+    view.prefill["accepts"] = view.decode["accepts"] = 1
     view.candidate["source"] = np.arange(num_decode * candidates) // candidates
     return view
 

@@ -20,7 +20,7 @@ def _build(num_prefill: int = 2, num_decode: int = 2, candidates: int = 4, runni
     cluster = view.cluster[0]
     cluster.decision, cluster.proposed = DECISION_ROUTE, 0
     cluster.mean_output_tokens = 2000.0
-    cluster.page_tokens, cluster.reserve_tokens, cluster.allow_reject = 100, RESERVE_TOKENS, 1
+    cluster.page_tokens, cluster.allow_reject = 100, 1
     for name in ("slo_ttft_s", "slo_tpot_s", "slo_tbt_tail_s", "slo_e2e_s"):
         cluster[name] = np.inf
     settings = {"prompt_tokens": 1000, "best_holder": -1, "memory_instance": -1, **request}
@@ -31,6 +31,7 @@ def _build(num_prefill: int = 2, num_decode: int = 2, candidates: int = 4, runni
     for row in view.decode:
         row.capacity_tokens, row.max_batch, row.room_tokens = 100_000, 64, 99_000
         row.can_send, row.can_receive = 1, 1
+        row.reserve_tokens = RESERVE_TOKENS
         row.decode_d_s, row.decode_e_s, row.decode_f_s = 0.02, 0.001, 1e-6
         row.step_s, row.step_after_s = 0.02, 0.022
     return view

@@ -220,7 +220,8 @@ def crowded(build, fill, add_running):
     """
     view = build(2, 2)
     cluster = view.cluster[0]
-    cluster.slo_tpot_s, cluster.proposed, cluster.reserve_tokens = 0.06, (1 * 2 + 0) * 2, 500
+    cluster.slo_tpot_s, cluster.proposed = 0.06, (1 * 2 + 0) * 2
+    view.decode["reserve_tokens"] = 500
     view.request[0].predicted_output_tokens, view.request[0].prompt_tokens = 101.0, 10_000
     fill(view.decode, decode_d_s=0.05, decode_e_s=0.0, decode_f_s=0.0, step_s=0.05)
     rows = [{"instance": 0, "kv_tokens": 44_300, "predicted_remaining_tokens": left} for left in (30, 100)]

@@ -63,7 +63,8 @@ def test_import_is_lazy():
         "first = {m for m in sys.modules if m.startswith('cacheenv_baselines.')}; b.make('round_robin'); "
         "print(sorted(first), sorted({m for m in sys.modules if m.startswith('cacheenv_baselines.')} - first))"
     )
-    assert run_python(code) == "['cacheenv_baselines.registry'] ['cacheenv_baselines.round_robin']"
+    needed = "['cacheenv_baselines.round_robin', 'cacheenv_baselines.rules']"
+    assert run_python(code) == f"['cacheenv_baselines.registry'] {needed}"
 
 
 SCRIPT = """
@@ -93,6 +94,8 @@ for name in names():
         view.running.kv_tokens = noise.integers(1, 60, 20)
         view.candidate.kv_tokens = noise.integers(1, 9, 20)
         view.prefill.role = [1, 0, 0]
+        view.prefill.accepts, view.decode.accepts = [noise.integers(0, 2), 1, 1], [1, noise.integers(0, 2), 1, 1]
+        cluster.accepting_prefill, cluster.accepting_decode = view.prefill.accepts.sum(), view.decode.accepts.sum()
         view.request.memory_instance = noise.integers(-1, 3)
         view.request.prompt_tokens = noise.choice([9, 3000])
         view.decode.capacity_tokens = 500

@@ -38,8 +38,8 @@ def test_coefficients_come_from_the_preset_of_each_side(prefill):
             shared = [item.name for item in dataclasses.fields(row) if hasattr(preset, item.name)]
             assert len(shared) >= 5
             assert all(getattr(row, field) == getattr(preset, field) for field in shared)
-    assert spec.prefill_kv_bytes == load_preset(prefill).moved_bytes_per_token
-    assert spec.decode_kv_bytes == load_preset(decode).moved_bytes_per_token
+    assert {row.kv_bytes for row in spec.prefill} == {load_preset(prefill).moved_bytes_per_token}
+    assert {row.kv_bytes for row in spec.decode} == {load_preset(decode).moved_bytes_per_token}
     assert {row.kv_tokens for row in spec.decode} == {load_preset(decode).capacity_tokens}
 
 
@@ -48,7 +48,7 @@ def test_rates_and_set_up_come_from_the_link(name):
     spec = resolve(cacheenv.load_scenario("kimi-chat", {"cluster.network.link": name}))
     link = load_link(name)
     assert {row.nic_bytes_per_s for row in (*spec.prefill, *spec.decode)} == {link.gbytes_per_s * 1e9}
-    assert spec.setup_s == link.setup_s
+    assert {row.setup_s for row in (*spec.prefill, *spec.decode)} == {link.setup_s}
 
 
 def test_the_scenario_may_replace_numbers_of_presets_and_links():
@@ -67,7 +67,7 @@ def test_the_scenario_may_replace_numbers_of_presets_and_links():
     assert {row.cache_tokens for row in spec.prefill} == {4096}
     assert {row.kv_tokens for row in spec.decode} == {9000}
     assert {row.nic_bytes_per_s for row in (*spec.prefill, *spec.decode)} == {12.5e9}
-    assert spec.setup_s == 0.0
+    assert {row.setup_s for row in (*spec.prefill, *spec.decode)} == {0.0}
     assert (spec.store.capacity_tokens, spec.store.nic_bytes_per_s) == (2048, 7e9)
 
 
@@ -99,5 +99,12 @@ def test_the_simulator_computes_with_these_numbers(name):
     np.testing.assert_array_equal(world.nic["bytes_per_s"], nics)
     pages = [row.cache_tokens // page for row in spec.prefill] + [spec.store.capacity_tokens // page]
     np.testing.assert_array_equal(world.tree["capacity_pages"][: len(pages)], pages)
-    for field in ("prefill_kv_bytes", "decode_kv_bytes", "setup_s"):
-        assert world.config[field] == getattr(spec, field)
+    machines = (*spec.prefill, *spec.decode)
+    for field in ("kv_bytes", "kv_copy_bytes", "setup_s", "tensor_parallel"):
+        np.testing.assert_array_equal(world.nic[field][:-1], [getattr(row, field) for row in machines])
+    for table, rows, names in (
+        (world.prefill, spec.prefill, ["queue", "lpm_fallback", "chunk_tokens", "batch_tokens", "max_batch_requests"]),
+        (world.decode, spec.decode, ["max_batch", "reserve_tokens", "preemption", "damping", "swap_bytes_per_s"]),
+    ):
+        for name in names:
+            np.testing.assert_array_equal(table[name], [getattr(row, name) for row in rows])

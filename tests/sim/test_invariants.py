@@ -57,20 +57,36 @@ def check_records(case: Case, run: EngineRun) -> None:
     assert prefill["tokens"].sum() == (computed["prompt_tokens"] - computed["hit_tokens"]).sum()
     assert decode["tokens"].sum() == (served["output_tokens"] - 1).sum()
     assert np.isclose(totals["bytes_out"].sum(), totals["bytes_in"].sum(), rtol=1e-12)
+    own_bytes, most_bytes = prefill_bytes(case)
     handed = served[served["output_tokens"] > 1]
-    into_decode = handed["prompt_tokens"].sum() * case.cluster.kv_bytes_per_token
+    into_decode = (handed["prompt_tokens"] * own_bytes[0][handed["prefill_instance"]]).sum()
     assert decode["bytes_in"].sum() >= into_decode * (1 - 1e-12)
-    pulled = (rows["pulled_tokens"].sum() + totals["replicated_tokens"].sum()) * case.cluster.kv_bytes_per_token
-    returned = prefill["bytes_in"].sum() - pulled  # answers
+    pulled = rows["pulled_tokens"].sum() + totals["replicated_tokens"].sum()
+    returned = [prefill["bytes_in"].sum() - pulled * limit for limit in (own_bytes[1].max(), own_bytes[0].min())]
     answered = sum(len(case.requests[index].answer_blocks) for index in served["request"]) * case.cluster.page_tokens
-    most = answered * case.cluster.decode_kv_bytes_per_token if case.cluster.cache_outputs else 0.0
+    most = answered * most_bytes if case.cluster.cache_outputs else 0.0
     rounding = 1e-12 * prefill["bytes_in"].sum()
-    assert -rounding <= returned <= most + rounding
+    assert -rounding <= returned[1] and returned[0] <= most + rounding
     if case.moves is None:
         refused = rows[rows["outcome"] == 4]  # after their prefill: pieces of theirs may have been handed over
-        handed_most = into_decode + refused["prompt_tokens"].sum() * case.cluster.kv_bytes_per_token
+        handed_most = sum(
+            (part["prompt_tokens"] * own_bytes[1][part["prefill_instance"]]).sum() for part in (handed, refused)
+        )
         assert decode["bytes_in"].sum() <= handed_most * (1 + 1e-12)
-        assert np.isclose(decode["bytes_out"].sum(), returned, rtol=1e-9, atol=rounding)
+        slack = 1e-9 * max(abs(limit) for limit in returned) + rounding
+        assert returned[0] - slack <= decode["bytes_out"].sum() <= returned[1] + slack
+
+
+def prefill_bytes(case: Case) -> tuple[list[np.ndarray], float]:
+    """Bytes of a token from each prefill instance, at least and at most, and most from a decode instance."""
+    cluster = case.cluster
+    prefill = [cluster.of_prefill(index) for index in range(cluster.num_prefill)]
+    decode = [cluster.of_decode(index) for index in range(cluster.num_decode)]
+    own = [
+        np.array([like.kv_bytes_per_token / like.kv_copies for like in prefill]),
+        np.array([like.kv_bytes_per_token for like in prefill]),
+    ]
+    return own, max(like.decode_kv_bytes_per_token for like in decode)
 
 
 @SEARCH

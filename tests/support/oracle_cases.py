@@ -102,7 +102,8 @@ def build_case(source: Source, limits: Limits) -> Case:
     case = with_router_time(source, case)
     case = with_shards(source, case)
     case = with_short_memory(source, case)
-    return with_disciplines(source, case)
+    case = with_disciplines(source, case)
+    return with_fleet(source, case)
 
 
 # What was added later is drawn last, one function each, so that the cases from before keep their shape.
@@ -286,6 +287,68 @@ def with_disciplines(source: Source, case: Case) -> Case:
         "lpm_ageing_tokens": source.pick([1, page, 3 * page]),
     }
     return replace(case, cluster=replace(case.cluster, **changes))
+
+
+def with_fleet(source: Source, case: Case) -> Case:
+    """Instances of different hardware, sizes, links and settings; some may be too small for some requests."""
+    if not source.chance(2):
+        return case
+    cluster, page = case.cluster, case.cluster.page_tokens
+    pages = max(len(request.blocks) for request in case.requests)
+    total = max(request.prompt_tokens + request.output_tokens for request in case.requests)
+
+    def link() -> dict[str, Any]:
+        return {
+            "nic_bytes_per_s": cluster.nic_bytes_per_s * source.real(0.3, 3.0),
+            "setup_s": source.pick([cluster.setup_s, source.real(0.001, 0.2)]),
+            "tensor_parallel": source.pick([1, 2]),
+            "kv_copies": source.pick([1, 1, 2]),
+        }
+
+    def prefill() -> dict[str, Any]:
+        speed = source.real(0.3, 3.0)
+        host_tokens = source.pick([0, cluster.host_cache_tokens, source.integer(1, 5 * pages) * page])
+        return {
+            **link(),
+            "prefill_a_s": cluster.prefill_a_s * speed,
+            "prefill_b_s": cluster.prefill_b_s * speed * source.real(0.8, 1.25),
+            "prefill_c_s": cluster.prefill_c_s * speed * source.real(0.8, 1.25),
+            "n_tile": source.pick([cluster.n_tile, 8]),
+            "cache_tokens": source.pick([cluster.cache_tokens, source.integer(1, 2 * pages) * page]),
+            "host_cache_tokens": host_tokens if cluster.host_cache_tokens > 0 else 0,
+            "host_bytes_per_s": cluster.host_bytes_per_s * source.real(0.5, 2.0),
+            "eviction": source.pick([cluster.eviction, "lru", "lfu"]),
+            "queue": source.pick([cluster.queue, "fcfs", "lpm"]),
+            "batch_tokens": source.pick([cluster.batch_tokens, source.integer(1, 2 * pages * page)]),
+            "chunk_tokens": source.pick([cluster.chunk_tokens, 0, source.integer(1, pages * page)]),
+            "max_batch_requests": source.pick([cluster.max_batch_requests, 1, 2]),
+            "kv_bytes_per_token": float(2 * source.rng.randrange(250, 1000)),
+        }
+
+    def decode() -> dict[str, Any]:
+        speed = source.real(0.3, 3.0)
+        kv_tokens = source.pick([cluster.kv_tokens, max(3, page, source.integer(total // 2, 2 * total))])
+        return {
+            **link(),
+            "decode_d_s": cluster.decode_d_s * speed,
+            "decode_e_s": cluster.decode_e_s * speed,
+            "decode_f_s": cluster.decode_f_s * speed,
+            "decode_prefill_a_s": cluster.decode_prefill_a_s * speed,
+            "decode_min_prefill_s": cluster.decode_d_s * speed,
+            "kv_tokens": kv_tokens,
+            "max_batch": source.pick([cluster.max_batch, 2, 4]),
+            "reserve_tokens": min(kv_tokens - 1, source.pick([cluster.reserve_tokens, 1, 3])),
+            "preemption": source.pick([cluster.preemption, "recompute", "swap"]),
+            "swap_bytes_per_s": cluster.swap_bytes_per_s * source.real(0.5, 2.0),
+            "damping": source.pick([cluster.damping, "none"]),
+            "decode_kv_bytes_per_token": float(2 * source.rng.randrange(250, 1000)),
+        }
+
+    own = {
+        "prefill_own": tuple(prefill() for _ in range(cluster.num_prefill)),
+        "decode_own": tuple(decode() for _ in range(cluster.num_decode)),
+    }
+    return replace(case, cluster=replace(cluster, **own))
 
 
 def focused(

@@ -45,6 +45,7 @@ def route_facts_of_view(view: View) -> Facts:
         "request": int(request.index),
         "predicted": float(request.predicted_output_tokens),
         "store_hit": int(request.store_hit_tokens),
+        "accepts": [view.prefill["accepts"].tolist(), view.decode["accepts"].tolist()],
         "hit": view.prefill["hit_tokens"].tolist(),
         "pull": view.prefill["pull_tokens"].tolist(),
         "memory": view.prefill["memory_hit_tokens"].tolist(),
@@ -125,13 +126,14 @@ def instances_of_reference(sim: ReferenceSimulator) -> Facts:
         add("decode", "preemptions", decode.preemptions)
         add("decode", "outgoing_flows", sim.links.out_flows(nic))
         add("decode", "incoming_flows", sim.links.in_flows(nic))
-        step_s = cluster.decode_d_s + cluster.decode_e_s * batch + cluster.decode_f_s * kv_tokens
+        like = decode.cluster
+        step_s = like.decode_d_s + like.decode_e_s * batch + like.decode_f_s * kv_tokens
         add("decode", "step_s", step_s if batch else 0.0)
-        room = cluster.kv_tokens - decode.reserved_tokens() - kv_tokens - cluster.reserve_tokens * (batch + 1)
+        room = like.kv_tokens - decode.reserved_tokens() - kv_tokens - like.reserve_tokens * (batch + 1)
         add("decode", "room_tokens", room)
         add("decode", "can_send", int(decode.outgoing is None))
         places = batch + len(decode.preempted) + 1
-        add("decode", "can_receive", int(decode.incoming is None and places <= cluster.max_batch))
+        add("decode", "can_receive", int(decode.incoming is None and places <= like.max_batch))
     return facts
 
 
@@ -157,6 +159,9 @@ def route_facts_of_reference(sim: ReferenceSimulator, live: LiveRequest) -> Fact
         "request": live.index,
         "predicted": predicted_remaining(cluster, live.index, live.output_tokens, 0, sim.noise),
         "store_hit": sim.index_hit(live, cluster.num_prefill) * page,
+        "accepts": [
+            [int(accepts) for accepts in pool] for pool in (sim.prefill_accepts(live), sim.decode_accepts(live))
+        ],
         "hit": hits,
         "pull": pulls,
         "memory": [sim.memory_hit(live, index) * page if cluster.memory_tokens else 0 for index in instances],

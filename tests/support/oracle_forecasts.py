@@ -8,14 +8,15 @@ from reference.live import LiveRequest
 
 def delivery_s(sim: ReferenceSimulator, live: LiveRequest, prefill: int, hit_tokens: int) -> float:
     """From the end of the prefill to the first token: what the hand-over adds, and the shortest first step."""
-    cluster = sim.cluster
+    cluster = sim.prefill[prefill].cluster
     if cluster.first_token == "prefill":
         return 0.0
     steps = [
-        cluster.decode_d_s
-        + cluster.decode_e_s * (len(decode.batch) + 1)
-        + cluster.decode_f_s * (decode.kv_tokens() + live.prompt_tokens + 1)
-        for decode in sim.decode
+        decode.cluster.decode_d_s
+        + decode.cluster.decode_e_s * (len(decode.batch) + 1)
+        + decode.cluster.decode_f_s * (decode.kv_tokens() + live.prompt_tokens + 1)
+        for decode, accepts in zip(sim.decode, sim.decode_accepts(live), strict=True)
+        if accepts
     ]
     kv_bytes = live.prompt_tokens * cluster.kv_bytes_per_token
     rate = cluster.nic_bytes_per_s / (sim.links.out_flows(prefill) + 1)

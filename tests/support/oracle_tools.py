@@ -26,7 +26,7 @@ from reference import ReferenceCluster, ReferenceSimulator, RequestRecord
 from reference.live import LiveRequest
 from reference.migration import Move
 
-from cacheenv.physics import load_link, load_preset
+from cacheenv.physics import Preset, load_link, load_preset
 from cacheenv.policy import as_bundle
 from cacheenv.run.simulate import Result, collect, drive
 from cacheenv.run.worlds import Worlds
@@ -87,6 +87,7 @@ def scenario_of(cluster: ReferenceCluster) -> Scenario:
     return load_scenario(
         {
             "cluster": {
+                "instances": groups_of(cluster),
                 "page_tokens": cluster.page_tokens,
                 "response_overhead_s": cluster.response_overhead_s,
                 "first_token": cluster.first_token,
@@ -141,23 +142,52 @@ def _same(cluster: ReferenceCluster, names: str) -> dict[str, Any]:
 
 def spec_of(cluster: ReferenceCluster) -> ClusterSpec:
     """The cluster's numbers, as the engine takes them."""
-    prefill = replace(
-        PRESET,
-        **_same(cluster, "prefill_a_s prefill_b_s prefill_c_s min_prefill_s n_tile"),
-        kv_bytes_per_token=cluster.kv_bytes_per_token,
-        kv_copies=1,
-    )
-    decode = replace(
-        PRESET,
-        prefill_a_s=cluster.decode_prefill_a_s,
-        prefill_b_s=cluster.decode_prefill_b_s,
-        prefill_c_s=cluster.decode_prefill_c_s,
-        min_prefill_s=cluster.decode_min_prefill_s,
-        **_same(cluster, "decode_d_s decode_e_s decode_f_s"),
-        kv_bytes_per_token=cluster.decode_kv_bytes_per_token,
-        kv_copies=1,
-    )
+    prefill = [_prefill_preset(cluster.of_prefill(index)) for index in range(cluster.num_prefill)]
+    decode = [_decode_preset(cluster.of_decode(index)) for index in range(cluster.num_decode)]
     return resolve(scenario_of(cluster), prefill=prefill, decode=decode)
+
+
+def _prefill_preset(like: ReferenceCluster) -> Preset:
+    return replace(
+        PRESET,
+        **_same(like, "prefill_a_s prefill_b_s prefill_c_s min_prefill_s n_tile tensor_parallel kv_copies"),
+        kv_bytes_per_token=like.kv_bytes_per_token / like.kv_copies,
+    )
+
+
+def _decode_preset(like: ReferenceCluster) -> Preset:
+    return replace(
+        PRESET,
+        prefill_a_s=like.decode_prefill_a_s,
+        prefill_b_s=like.decode_prefill_b_s,
+        prefill_c_s=like.decode_prefill_c_s,
+        min_prefill_s=like.decode_min_prefill_s,
+        **_same(like, "decode_d_s decode_e_s decode_f_s tensor_parallel kv_copies"),
+        kv_bytes_per_token=like.decode_kv_bytes_per_token / like.kv_copies,
+    )
+
+
+def groups_of(cluster: ReferenceCluster) -> list[dict[str, Any]]:
+    """One group an instance, with what it has for itself; none where all are equal."""
+    link = {"nic_bytes_per_s": "nic_gbytes_per_s", "setup_s": "setup_s"}
+    rates = {"host_bytes_per_s": "host_gbytes_per_s", "swap_bytes_per_s": "swap_gbytes_per_s"}
+    same = (
+        "cache_tokens host_cache_tokens host_setup_s eviction queue batch_tokens chunk_tokens max_batch_requests "
+        "kv_tokens max_batch reserve_tokens join_stall_s preemption damping"
+    ).split()
+    names = {**link, **rates, **{name: name for name in same}}
+    return [
+        {
+            "role": role,
+            **{
+                names[field]: value / 1e9 if "bytes" in field else value
+                for field, value in own.items()
+                if field in names
+            },
+        }
+        for role, instances in (("prefill", cluster.prefill_own), ("decode", cluster.decode_own))
+        for own in instances
+    ]
 
 
 def workload_of(case: Case) -> Workload:
@@ -184,6 +214,18 @@ def choose(actions: Sequence[int], taken: int, legal: Sequence[int], stay: int, 
         return [*legal, stay][actions[taken] % (len(legal) + 1)]
     action = actions[taken] % (stay + 1)
     return action if action in legal else stay
+
+
+def accepted(action: int, prefill: Sequence[int], decode: Sequence[int]) -> int:
+    """A route action of a script with the next instances that accept the request, where its own do not."""
+    if action == 2 * len(prefill) * len(decode):
+        return action
+
+    def following(first: int, accepts: Sequence[int]) -> int:
+        return next(index for index in [*range(first, len(accepts)), *range(first)] if accepts[index])
+
+    p, d = following(action // 2 // len(decode), prefill), following(action // 2 % len(decode), decode)
+    return 2 * (p * len(decode) + d) + action % 2
 
 
 class EngineActor:
@@ -214,7 +256,8 @@ class EngineActor:
             self.moves += 1
             return action
         self.decisions.append(route_facts_of_view(view))
-        action = self.case.routes[self.routes % len(self.case.routes)]
+        accepts = view.prefill["accepts"].tolist(), view.decode["accepts"].tolist()
+        action = accepted(self.case.routes[self.routes % len(self.case.routes)], *accepts)
         self.routes += 1
         return action if action in legal else action - 1  # a pull with nothing to pull is no pull
 
@@ -258,7 +301,8 @@ def run_reference(case: Case, noise_seed: int) -> ReferenceRun:
 
     def route(sim: ReferenceSimulator, live: LiveRequest) -> tuple[int, int, bool] | str:
         decisions.append(route_facts_of_reference(sim, live))
-        action = case.routes[taken[0] % len(case.routes)]  # who was refused comes again
+        accepts = sim.prefill_accepts(live), sim.decode_accepts(live)
+        action = accepted(case.routes[taken[0] % len(case.routes)], *accepts)  # who was refused comes again
         taken[0] += 1
         if action == 2 * cluster.num_prefill * cluster.num_decode:
             return "reject"

@@ -57,11 +57,14 @@ ROOMY = {
 
 def tiny(**settings: Any) -> Scenario:
     """A scenario: :data:`ROOMY` with changes, `prefill__count=2` for `cluster.prefill.count`."""
-    sections = ("prefill", "decode", "network", "store", "index", "page_tokens", "response_overhead_s", "first_token")
+    sections = "prefill decode network store index page_tokens response_overhead_s first_token instances".split()
     changes = {}
     for name, value in settings.items():
         key = name.replace("__", ".")
         changes[f"cluster.{key}" if key.split(".")[0] in sections else key] = value
+    if "instances" in settings:  # they have counts of their own
+        roomy = {key: value for key, value in ROOMY.items() if not key.endswith(".count")}
+        return load_scenario({}, {**roomy, **changes})
     return load_scenario({}, {**ROOMY, **changes})
 
 
@@ -171,6 +174,8 @@ def run(
     seed: int = 0,
     watch: Callable[[Worlds], None] | None = None,
     timeline_s: float | None = None,
+    prefill: Sequence[dict[str, Any]] = (),
+    decode: Sequence[dict[str, Any]] = (),
     **coefficients: Any,
 ) -> Run:
     """Runs a workload; :data:`ROUND` with `coefficients` changed stands for the preset.
@@ -182,13 +187,19 @@ def run(
         seed: Seed of the run.
         watch: Called with the worlds at each decision (of a script only) and at the end.
         timeline_s: Seconds between the moments of the result's timeline.
+        prefill: Fields of the preset of each prefill instance that differ from it; none where all are equal.
+        decode: The same of each decode instance.
         coefficients: Fields of the preset.
     """
     bundle = complete_bundle(as_bundle(Script() if policy is None else policy), scenario)
     scenario = apply_requirements(scenario, bundle)
     migrates = bundle.rescheduler is not None or bool(getattr(bundle.actor, "migrates", False))
     preset = replace(load_preset(scenario.cluster.prefill.preset), **{**ROUND, **coefficients})
-    spec = resolve(scenario, prefill=preset, decode=preset)
+    spec = resolve(
+        scenario,
+        prefill=[replace(preset, **own) for own in prefill] or preset,
+        decode=[replace(preset, **own) for own in decode] or preset,
+    )
     worlds = Worlds(scenario, bundle=bundle, ticks=migrates, spec=spec)
     worlds.reset(0, seed, workload)
     if watch is not None:

@@ -152,7 +152,7 @@ def join_batch(w, index, d):
     slot.position = row.batch
     row.batch += 1
     row.kv_tokens += request.prompt_tokens + request.generated
-    add_stall(w, d, w.config[0].join_stall_s)
+    add_stall(w, d, row.join_stall_s)
     run(w, index)
     request.joiner_next = row.joined_head
     row.joined_head = index

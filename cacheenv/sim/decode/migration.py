@@ -36,7 +36,7 @@ def capacity_tokens(w, d):
 @once
 def room_tokens(w, d):
     """Largest KV of a request that could be moved to the instance now (may be negative)."""
-    head_room = w.config[0].reserve_tokens * (w.decode[d].batch + 1)
+    head_room = w.decode[d].reserve_tokens * (w.decode[d].batch + 1)
     return capacity_tokens(w, d) - resident_tokens(w, d) - head_room
 
 
@@ -44,7 +44,7 @@ def room_tokens(w, d):
 def can_receive(w, d):
     """No migration is on its way to the instance, and a batch place is free."""
     row = w.decode[d]
-    return row.incoming < 0 and row.batch + row.preempted + 1 <= w.config[0].max_batch
+    return row.incoming < 0 and row.batch + row.preempted + 1 <= row.max_batch
 
 
 @inner
@@ -58,7 +58,7 @@ def _send(w, index, kind, tokens):
     """A flow with `tokens` of the request's KV from its source to its target; it is not started."""
     request = w.request[index]
     source, sink = decode_nic(w, np.int64(request.move_source)), decode_nic(w, np.int64(request.move_target))
-    request.move_flow = new_flow(w, kind, source, sink, index, tokens, w.config[0].decode_kv_bytes)
+    request.move_flow = new_flow(w, kind, source, sink, index, tokens)
     return np.int64(request.move_flow)
 
 
@@ -72,7 +72,7 @@ def start_migration(w, index, target):
     request.move_source = source
     request.move_target = target
     request.move_kv_tokens = tokens
-    request.move_reserved_tokens = tokens + w.config[0].reserve_tokens
+    request.move_reserved_tokens = tokens + w.decode[target].reserve_tokens
     w.decode[source].outgoing = index
     w.decode[target].incoming = index
     _reserve(w, target, request.move_reserved_tokens)
@@ -95,7 +95,7 @@ def leave_source(w, d):
     request = w.request[index]
     target = np.int64(request.move_target)
     tokens = request.prompt_tokens + generated_after(w, index, 0)
-    extra = tokens + w.config[0].reserve_tokens - request.move_reserved_tokens
+    extra = tokens + w.decode[target].reserve_tokens - request.move_reserved_tokens
     if resident_tokens(w, target) + extra > capacity_tokens(w, target):
         drop_migration(w, index)
         return

@@ -103,14 +103,13 @@ def _fits(w, index, d):
 @inner
 def _has_room(w, index, d):
     """Plain rule: a batch place, and KV room with head-room for every request."""
-    config = w.config[0]
     row = w.decode[d]
     incoming = 1 if row.incoming >= 0 else 0
     if row.batch == 0 and incoming == 0:
         return True
-    if row.batch + incoming + 1 > config.max_batch:
+    if row.batch + incoming + 1 > row.max_batch:
         return False
-    return row.kv_tokens + held_tokens(w, index) + config.reserve_tokens * (row.batch + 1) <= capacity_tokens(w, d)
+    return row.kv_tokens + held_tokens(w, index) + row.reserve_tokens * (row.batch + 1) <= capacity_tokens(w, d)
 
 
 @once
@@ -171,7 +170,7 @@ def _preempt(w, d):
     while row.batch > fewest and row.kv_tokens + row.batch > capacity_tokens(w, d):
         index = _victim(w, d)
         if joined_now(w, index):  # it arrived by migration and goes before it has run
-            add_stall(w, d, -w.config[0].join_stall_s)
+            add_stall(w, d, -row.join_stall_s)
         drop_migration(w, index)
         leave_batch(w, index, d)
         enter_preempted(w, index, d)

@@ -29,7 +29,7 @@ from cacheenv.sim.compute.cost import prompt_seconds
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.central import index_is_exact
 from cacheenv.sim.state.codes import BACKLOG_NOW, NONE
-from cacheenv.sim.state.ids import host_holder, host_tree_of, tree_of
+from cacheenv.sim.state.ids import has_host, host_holder, host_tree_of, tree_of
 
 # -- prices ----------------------------------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ def _page_ready(w, p, block, depth):
 @inner
 def _pages_on_host(w, index):
     """Leading pages of a waiting request's prompt that are in host memory, or will be pulled there for it."""
-    if not w.config[0].host_enabled:
+    if not has_host(w, w.request[index].prefill_instance):
         return 0
     host = host_tree_of(w, w.request[index].prefill_instance)
     there = peek(forest_of(w), host, w.workload[index].block_start, reusable_pages(w, index))
@@ -258,7 +258,7 @@ def expect_pull(w, index, pages):
 
     What is pulled to host memory counts for this request; for others when it has arrived.
     """
-    if w.config[0].host_enabled:
+    if has_host(w, w.request[index].prefill_instance):
         w.request[index].pulled_pages = pages
     else:
         w.request[index].coming_pages = pages

@@ -14,7 +14,7 @@ from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.backlog import price_evicted, price_stored
 from cacheenv.sim.index.central import publish
 from cacheenv.sim.state.codes import REMOVED, STORED
-from cacheenv.sim.state.ids import host_tree_of
+from cacheenv.sim.state.ids import has_host, host_tree_of
 
 
 @inner
@@ -27,7 +27,7 @@ def make_room(w, tree_index, pages):
     if obtainable_pages(forest, tree_index) < pages:
         return False
     wanted = wanted_pages(forest, tree_index, pages)
-    if w.config[0].host_write_back and tree_index < w.prefill.shape[0]:
+    if w.config[0].host_write_back and tree_index < w.prefill.shape[0] and has_host(w, tree_index):
         _move_to_host(w, tree_index, wanted)
     else:
         _drop(w, tree_index, wanted)

@@ -118,5 +118,7 @@ def available_pages(w, index):
     for holder in range(w.hit.shape[0]):
         if holder == store_holder(w) and not w.config[0].store_enabled:
             continue
-        longest = max(longest, peek(forest, tree_of_holder(w, holder), start, count))
+        tree = tree_of_holder(w, holder)
+        if tree >= 0:  # else an instance without host memory
+            longest = max(longest, peek(forest, tree, start, count))
     return longest

@@ -41,7 +41,7 @@ def adopt_flows(w, old_count):
 
 
 @inner
-def new_flow(w, kind, source, sink, request, tokens, bytes_per_token):
+def new_flow(w, kind, source, sink, request, tokens):
     """Takes a flow of `tokens` tokens between two NICs from the pool; it is not started. Returns its index."""
     state = w.state[0]
     index = state.free_flow
@@ -55,18 +55,41 @@ def new_flow(w, kind, source, sink, request, tokens, bytes_per_token):
     flow.sink = sink
     flow.request = request
     flow.tokens = tokens
-    flow.main_bytes = tokens * bytes_per_token
+    flow.main_bytes = tokens * token_bytes(w, source, sink)
     flow.last_bytes = 0.0
-    flow.latency_s = fixed_seconds(w, tokens)
+    flow.latency_s = fixed_seconds(w, source, sink, tokens)
     flow.number = state.flow_number
     state.flow_number += 1
     return index
 
 
 @inner
-def fixed_seconds(w, tokens):
+def setup_seconds(w, source, sink):
+    """Set-up of a transfer between two NICs: that of the end which takes longer."""
+    return max(w.nic[source].setup_s, w.nic[sink].setup_s)
+
+
+@inner
+def fixed_seconds(w, source, sink, tokens):
     """What a transfer of `tokens` tokens takes besides its bytes: set-up, and a cost a page."""
-    return w.config[0].setup_s + pages_of(w, tokens) * w.config[0].per_block_s
+    return setup_seconds(w, source, sink) + pages_of(w, tokens) * w.config[0].per_block_s
+
+
+@inner
+def token_bytes(w, source, sink):
+    """Bytes that a transfer between two NICs moves for a token, as its sender holds the KV.
+
+    Where a tensor-parallel group has more GPUs than the model has KV heads, some of them hold the same KV. Between
+    groups of one size each GPU sends what it holds to the one of its rank, so every copy moves (vLLM, SGLang). Between
+    groups of different sizes ranks do not correspond: one of those that hold the same KV sends it, and the others are
+    idle (SGLang's dummy ranks); the receiver makes its copies over its own links. The store keeps what it is sent.
+    """
+    sender, receiver = w.nic[source], w.nic[sink]
+    if sender.tensor_parallel < 0:
+        return receiver.kv_bytes
+    if receiver.tensor_parallel < 0 or receiver.tensor_parallel == sender.tensor_parallel:
+        return sender.kv_bytes
+    return sender.kv_copy_bytes
 
 
 @once
@@ -210,14 +233,15 @@ def pull_seconds(w, holder, p, tokens):
 
     An equal part of each is what the flow has at least.
     """
-    source, sink = w.nic[nic_of_holder(w, holder)], w.nic[prefill_nic(w, p)]
+    start, end = nic_of_holder(w, holder), prefill_nic(w, p)
+    source, sink = w.nic[start], w.nic[end]
     rate = min(source.bytes_per_s / (source.flows_out + 1), sink.bytes_per_s / (sink.flows_in + 1))
-    return fixed_seconds(w, tokens) + tokens * w.config[0].prefill_kv_bytes / rate
+    return fixed_seconds(w, start, end, tokens) + tokens * token_bytes(w, start, end) / rate
 
 
 @once
 def send_seconds(w, nic, tokens):
-    """Estimate of sending decode KV out of a NIC now: one more flow beside those that leave it."""
+    """Estimate of sending KV out of a NIC now, to one like it: one more flow beside those that leave it."""
     source = w.nic[nic]
     rate = source.bytes_per_s / (source.flows_out + 1)
-    return fixed_seconds(w, tokens) + tokens * w.config[0].decode_kv_bytes / rate
+    return fixed_seconds(w, nic, nic, tokens) + tokens * source.kv_bytes / rate

@@ -20,7 +20,7 @@ from cacheenv.sim.prefill.transfers import write_through
 from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import complete, end_prefill, skip_decode, start_prefill
 from cacheenv.sim.state.codes import BACKLOG_NOW, EVENT_PREFILL_END, NONE
-from cacheenv.sim.state.ids import prefill_instance, tree_of
+from cacheenv.sim.state.ids import has_host, prefill_instance, tree_of
 
 
 @inner
@@ -67,7 +67,7 @@ def _continue_chunked(w, p):
     if index < 0:
         return 0, 0.0
     left = _left_tokens(w, index)
-    tokens = min(config.chunk_tokens, config.batch_tokens)
+    tokens = min(row.chunk_tokens, row.batch_tokens)
     if left <= tokens:
         tokens = left
     else:
@@ -86,11 +86,12 @@ def _admit_waiting(w, p, total, attention):
     config = w.config[0]
     row = w.prefill[p]
     forest, tree = forest_of(w), tree_of(w, p)
-    budget = config.batch_tokens - total
+    with_host = has_host(w, p)
+    budget = row.batch_tokens - total
     previous = NONE
     index = row.head
     cut = False  # a prompt was cut: nothing is admitted behind it
-    while index >= 0 and not cut and budget > 0 and row.batch_size < config.max_batch_requests:
+    while index >= 0 and not cut and budget > 0 and row.batch_size < row.max_batch_requests:
         request = w.request[index]
         following = request.queue_next
         if request.pulling:
@@ -99,13 +100,13 @@ def _admit_waiting(w, p, total, attention):
             continue
         pages, node = match(forest, tree, w.workload[index].block_start, reusable_pages(w, index))
         on_gpu = pages * config.page_tokens
-        host_pages, host_node = match_host(w, index, p) if config.host_enabled else (pages, node)
+        host_pages, host_node = match_host(w, index, p) if with_host else (pages, node)
         cached = max(on_gpu, host_pages * config.page_tokens)
         new = request.prompt_tokens - cached
         tokens = _piece(w, p, new, budget)
         if tokens == 0:
             break
-        if not config.host_enabled:
+        if not with_host:
             held = hold_pages(w, index, p, pages, node)
         else:
             held = hold_with_host(w, index, p, pages, node, host_pages, host_node)
@@ -136,9 +137,9 @@ def _piece(w, p, new, budget):
     """How many of a prompt's `new` tokens the batch takes; 0 where it has to wait."""
     config = w.config[0]
     row = w.prefill[p]
-    if config.chunk_tokens == 0:
+    if row.chunk_tokens == 0:
         return 0 if row.batch_size > 0 and new > budget else new
-    limit = min(config.chunk_tokens, budget)
+    limit = min(row.chunk_tokens, budget)
     if new <= limit:
         return new
     if row.chunked >= 0:

@@ -27,8 +27,10 @@ from cacheenv.sim.network.links import (
     new_flow,
     open_gate,
     set_latency,
+    setup_seconds,
     start_flow,
     start_flow_at,
+    token_bytes,
 )
 from cacheenv.sim.prefill.pages import release_pages
 from cacheenv.sim.prefill.wake import wake
@@ -45,20 +47,36 @@ from cacheenv.sim.state.ids import decode_nic, prefill_nic
 
 
 @inner
-def _fixed_seconds(w, prompt_tokens, tokens):
+def _ends(w, request):
+    """NICs between which a request's hand-over goes."""
+    return prefill_nic(w, request.prefill_instance), decode_nic(w, request.decode_instance)
+
+
+@inner
+def _piece_bytes(w, request):
+    """KV of the piece of a prompt that is computed."""
+    source, sink = _ends(w, request)
+    return request.piece_tokens * token_bytes(w, source, sink)
+
+
+@inner
+def _fixed_seconds(w, source, sink, prompt_tokens, tokens):
     """From the last byte to the KV's being in place: fixed costs, of the last `tokens` tokens' pages, and the load."""
     config = w.config[0]
-    load_s = prompt_tokens * config.prefill_kv_bytes / config.handover_load_bytes_per_s
-    return config.handover_fixed_s + pages_of(w, tokens) * config.per_block_s + load_s
+    fixed_s = config.handover_fixed_s
+    if fixed_s < 0.0:
+        fixed_s = setup_seconds(w, source, sink)
+    load_s = prompt_tokens * token_bytes(w, source, sink) / config.handover_load_bytes_per_s
+    return fixed_s + pages_of(w, tokens) * config.per_block_s + load_s
 
 
 @inner
 def _new_handover(w, index, tokens):
     """A flow with the KV of the first `tokens` tokens of the prompt; it is not started."""
     request = w.request[index]
-    source, sink = prefill_nic(w, request.prefill_instance), decode_nic(w, request.decode_instance)
-    flow = new_flow(w, FLOW_HANDOVER, source, sink, index, tokens, w.config[0].prefill_kv_bytes)
-    set_latency(w, flow, _fixed_seconds(w, request.prompt_tokens, tokens))
+    source, sink = _ends(w, request)
+    flow = new_flow(w, FLOW_HANDOVER, source, sink, index, tokens)
+    set_latency(w, flow, _fixed_seconds(w, source, sink, request.prompt_tokens, tokens))
     request.handover_flow = flow
     return flow
 
@@ -74,7 +92,7 @@ def send_piece(w, index):
         close_gate(w, flow)
         start_flow(w, flow)
     else:
-        extend_flow(w, np.int64(request.handover_flow), request.piece_tokens * w.config[0].prefill_kv_bytes)
+        extend_flow(w, np.int64(request.handover_flow), _piece_bytes(w, request))
 
 
 @once
@@ -98,11 +116,11 @@ def _announce_rest(w, index, batch_s):
     config = w.config[0]
     request = w.request[index]
     flow = np.int64(request.handover_flow)
-    hold_bytes(w, flow, request.piece_tokens * config.prefill_kv_bytes / config.layers)
-    set_latency(w, flow, _fixed_seconds(w, request.prompt_tokens, request.piece_tokens))
+    source, sink = _ends(w, request)
+    hold_bytes(w, flow, _piece_bytes(w, request) / config.layers)
+    set_latency(w, flow, _fixed_seconds(w, source, sink, request.prompt_tokens, request.piece_tokens))
     if config.layers > 1:  # an empty flow tells when the first layer is computed
-        nic = prefill_nic(w, request.prefill_instance)
-        signal = new_flow(w, FLOW_LAYERS, nic, nic, index, 0, 0.0)
+        signal = new_flow(w, FLOW_LAYERS, source, source, index, 0)
         set_latency(w, signal, batch_s / config.layers)
         start_flow(w, signal)
 
@@ -112,7 +130,7 @@ def send_layers(w, index):
     """The first layer of a prompt's last piece is computed: all layers but the last may be sent."""
     config = w.config[0]
     request = w.request[index]
-    byte_count = request.piece_tokens * config.prefill_kv_bytes
+    byte_count = _piece_bytes(w, request)
     extend_flow(w, np.int64(request.handover_flow), byte_count * (config.layers - 1) / config.layers)
 
 
@@ -128,17 +146,22 @@ def start_handover(w, index):
 
 @once
 def visible_seconds(w, p, prompt_tokens, new_tokens, prefill_s):
-    """Estimate of how long a prompt's hand-over outlasts its prefill of `prefill_s`, as one more flow out of `p`."""
+    """Estimate of how long a prompt's hand-over outlasts its prefill of `prefill_s`, as one more flow out of `p`.
+
+    Where it goes is not decided: to an instance with the same link and as many ranks.
+    """
     config = w.config[0]
-    nic = w.nic[prefill_nic(w, p)]
-    byte_count = prompt_tokens * config.prefill_kv_bytes
+    own = prefill_nic(w, p)
+    nic = w.nic[own]
+    byte_count = prompt_tokens * nic.kv_bytes
     send_s = byte_count * (nic.flows_out + 1) / nic.bytes_per_s
-    fixed_s = _fixed_seconds(w, prompt_tokens, prompt_tokens)
+    fixed_s = _fixed_seconds(w, own, own, prompt_tokens, prompt_tokens)
     if config.handover == HANDOVER_BLOCKING:
         return fixed_s + send_s
     hidden_s = prefill_s * (config.layers - 1) / config.layers
-    if config.handover == HANDOVER_LAST_CHUNK and 0 < config.chunk_tokens < new_tokens:
-        hidden_s *= ((new_tokens - 1) % config.chunk_tokens + 1) / new_tokens
+    chunk_tokens = w.prefill[p].chunk_tokens
+    if config.handover == HANDOVER_LAST_CHUNK and 0 < chunk_tokens < new_tokens:
+        hidden_s *= ((new_tokens - 1) % chunk_tokens + 1) / new_tokens
     return fixed_s + max(send_s - hidden_s, send_s / config.layers)
 
 

@@ -12,7 +12,7 @@ from cacheenv.sim.cache.radix import forest_of, match, often_used
 from cacheenv.sim.compute.cost import load_seconds, prompt_seconds
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.index.feed import add_what_fits
-from cacheenv.sim.state.ids import host_tree_of, prefill_instance, tree_of
+from cacheenv.sim.state.ids import has_host, host_tree_of, prefill_instance, tree_of
 
 
 @once
@@ -40,9 +40,9 @@ def with_load(w, p, compute_s):
 def write_to_host(w, index, node):
     """A prompt is computed: what the policy of writing selects of its path, which ends at `node`, goes to the host."""
     config = w.config[0]
-    if not config.host_enabled or config.host_write_back:
-        return
     p = w.request[index].prefill_instance
+    if not has_host(w, p) or config.host_write_back:
+        return
     count = full_pages(w, index)
     if config.host_after_hits > 0:
         count = often_used(forest_of(w), tree_of(w, p), node, config.host_after_hits + 1)  # the first use is no hit
@@ -60,5 +60,4 @@ def expected_seconds(w, p, prompt_tokens, cached, gpu_cached):
 @inner
 def gpu_hit_tokens(w, p, hit_tokens):
     """Of a hit on prefill part `p`, the tokens that the index places on its GPU; all where there is one tier."""
-    config = w.config[0]
-    return w.hit[p].gpu_pages * config.page_tokens if config.host_enabled else hit_tokens
+    return w.hit[p].gpu_pages * w.config[0].page_tokens if has_host(w, p) else hit_tokens

@@ -20,7 +20,7 @@ from cacheenv.sim.index.backlog import end_computing
 from cacheenv.sim.index.feed import add_pages, make_room
 from cacheenv.sim.prefill.queue import list_queue
 from cacheenv.sim.state.codes import NONE
-from cacheenv.sim.state.ids import host_tree_of, tree_of
+from cacheenv.sim.state.ids import has_host, host_tree_of, tree_of
 
 
 @inner
@@ -30,6 +30,12 @@ def hold_prefix(w, index, node):
     lock(forest_of(w), tree_of(w, request.prefill_instance), node)
     drop_prefix(w, index)
     request.lock_node = node
+
+
+@inner
+def holds_prompt(w, p, prompt_tokens):
+    """Whether a prompt is small enough for a prefill instance's cache."""
+    return pages_of(w, prompt_tokens) <= w.tree[tree_of(w, p)].capacity_pages
 
 
 @inner
@@ -44,7 +50,7 @@ def drop_prefix(w, index):
 @once
 def hold_pulled(w, index, node):
     """A waiting request holds what was pulled for it, which ends at `node` of the tree where pulls arrive."""
-    if w.config[0].host_enabled:
+    if has_host(w, w.request[index].prefill_instance):
         lock(forest_of(w), host_tree_of(w, w.request[index].prefill_instance), node)
         w.request[index].host_node = node
     else:

@@ -19,7 +19,7 @@ from cacheenv.sim.cache.radix import count_hit, end_depth, forest_of, obtainable
 from cacheenv.sim.core.jit import inner, once
 from cacheenv.sim.prefill.transfers import start_replica
 from cacheenv.sim.state.codes import NONE
-from cacheenv.sim.state.ids import host_tree_of, landing_tree, tree_of
+from cacheenv.sim.state.ids import has_host, host_tree_of, landing_tree, tree_of
 
 
 @inner
@@ -65,7 +65,7 @@ def _has(w, q, start, pages):
     forest = forest_of(w)
     if peek(forest, tree_of(w, q), start, pages) == pages:
         return True
-    if not w.config[0].host_enabled:
+    if not has_host(w, q):
         return False
     return peek(forest, host_tree_of(w, q), start, pages) == pages
 

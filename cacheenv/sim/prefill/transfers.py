@@ -19,6 +19,7 @@ from cacheenv.sim.prefill.wake import wake
 from cacheenv.sim.requests import count_pull
 from cacheenv.sim.state.codes import FLOW_PULL, FLOW_REPLICA, FLOW_SCHEDULE, FLOW_STORE_WRITE, NONE
 from cacheenv.sim.state.ids import (
+    has_host,
     host_holder,
     landing_tree,
     nic_of_holder,
@@ -45,16 +46,16 @@ def start_pull(w, index, holder):
     count = reusable_pages(w, index)
     there, source_node = match(forest, source_tree, start, count)
     here, node = match(forest, tree, start, count)
-    pages = there - here
-    moved = pages
     if w.config[0].host_enabled:
-        if holder < w.prefill.shape[0]:
+        if holder < w.prefill.shape[0] and has_host(w, holder):
             other_tree = tree_of_holder(w, host_holder(w, holder))
             on_host, host_node = match(forest, other_tree, start, count)
             if on_host > there:
                 there, source_tree, source_node = on_host, other_tree, host_node
+    pages = there - here
+    moved = pages
+    if has_host(w, p):
         on_gpu, _ = match(forest, tree_of(w, p), start, count)
-        pages = there - here
         moved = there - max(here, on_gpu)
     if moved <= 0:
         return
@@ -66,7 +67,7 @@ def start_pull(w, index, holder):
     lock(forest, source_tree, source_node)
     tokens = moved * w.config[0].page_tokens
     source, sink = nic_of_holder(w, holder), prefill_nic(w, p)
-    index_of_flow = new_flow(w, FLOW_PULL, source, sink, index, tokens, w.config[0].prefill_kv_bytes)
+    index_of_flow = new_flow(w, FLOW_PULL, source, sink, index, tokens)
     flow = w.flow[index_of_flow]
     flow.source_tree = source_tree
     flow.source_node = source_node
@@ -114,7 +115,7 @@ def start_replica(w, index, p, q, source_node, pages):
     start = w.workload[index].block_start
     here, node = match(forest, tree, start, pages)
     moved = pages - here
-    if w.config[0].host_enabled:
+    if has_host(w, q):
         moved = pages - max(here, peek(forest, tree_of(w, q), start, pages))
     lock(forest, tree, node)
     if not make_room(w, tree, pages - here):
@@ -124,7 +125,7 @@ def start_replica(w, index, p, q, source_node, pages):
     lock(forest, tree_of(w, p), source_node)
     tokens = moved * w.config[0].page_tokens
     source, sink = prefill_nic(w, p), prefill_nic(w, q)
-    index_of_flow = new_flow(w, FLOW_REPLICA, source, sink, index, tokens, w.config[0].prefill_kv_bytes)
+    index_of_flow = new_flow(w, FLOW_REPLICA, source, sink, index, tokens)
     flow = w.flow[index_of_flow]
     flow.source_tree = tree_of(w, p)
     flow.source_node = source_node
@@ -168,7 +169,7 @@ def start_schedule(w, index):
     if seconds <= 0.0 or w.request[index].pulling:
         return
     nic = prefill_nic(w, w.request[index].prefill_instance)
-    signal = new_flow(w, FLOW_SCHEDULE, nic, nic, index, 0, 0.0)
+    signal = new_flow(w, FLOW_SCHEDULE, nic, nic, index, 0)
     set_latency(w, signal, seconds)
     w.request[index].pulling = 1
     start_flow(w, signal)
@@ -196,7 +197,7 @@ def write_through(w, index, node):
     lock(forest, tree_of(w, p), node)
     tokens = pages * config.page_tokens
     source, sink = prefill_nic(w, p), store_nic(w)
-    index_of_flow = new_flow(w, FLOW_STORE_WRITE, source, sink, index, tokens, config.prefill_kv_bytes)
+    index_of_flow = new_flow(w, FLOW_STORE_WRITE, source, sink, index, tokens)
     flow = w.flow[index_of_flow]
     flow.source_tree = tree_of(w, p)
     flow.source_node = node

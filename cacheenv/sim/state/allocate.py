@@ -99,7 +99,8 @@ class Sizes:
         residual_entries: Length of the table of mean residual lengths.
         num_prefill: P.
         num_decode: D.
-        max_batch: Requests of a decode batch.
+        max_batch: Places of the largest decode batch.
+        batch_places: Places of all decode batches.
         holder_words: int64 words of a holder bit set.
         gap_bins: Bins of a histogram of gaps.
         learns_early: Whether the index learns at the assignment.
@@ -124,6 +125,7 @@ class Sizes:
     num_prefill: int = 1
     num_decode: int = 1
     max_batch: int = 1
+    batch_places: int = 1
     holder_words: int = 1
     gap_bins: int = 1
     memory_enabled: bool = False
@@ -141,7 +143,7 @@ class Sizes:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of each table of one world."""
         instances = self.num_prefill + self.num_decode
-        slots = self.num_decode * self.max_batch
+        slots = self.batch_places
         remembered = self.distinct_blocks if self.memory_enabled else 1
         hosts = self.num_prefill if self.host_enabled else 0
         carried, entries = (self.distinct_blocks, self.block_entries) if self.prices_now else (1, 1)

@@ -88,7 +88,8 @@ CONFIG = columns(
     i8 router_works                      # 1: a decision takes the router time
     i8 backlog                           # when a waiting request is priced
     i8 memory_expires                    # 1: the router forgets after `memory_ttl_s`
-    i8 candidates candidate_order max_batch reserve_tokens preemption damping
+    i8 candidates candidate_order
+    i8 equal_decode                      # 1: all decode instances have one KV capacity
     i8 prediction prediction_seed warmup_requests
     i8 all_candidates                    # 1: whoever runs is a candidate, by number
     i8 host_enabled host_write_back host_blocking  # 0 or 1
@@ -101,14 +102,12 @@ CONFIG = columns(
     i8 needs_running                     # 1: list the running requests in the view at arrivals too
     i8 batch_margin flow_margin          # tree nodes (an eighth) and flows that one event may take
     i8 matches_all                       # 1: a look at the queue may take a node for each request in the system too
-    i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens lpm_ageing_tokens
-    i8 batch_tokens chunk_tokens max_batch_requests
     i8 protect_queued cache_outputs      # 0 or 1
     i8 replication_hits                  # of a page in a window, above which it is copied; 0: nothing is copied
     i8 replicas                          # prefill instances that may have a page after a copy
-    f8 prefill_kv_bytes decode_kv_bytes  # a token, kv_copies included
-    f8 handover_fixed_s handover_load_bytes_per_s schedule_s
-    f8 setup_s per_block_s index_delay_s response_overhead_s period_s stall_s join_stall_s swap_bytes_per_s
+    f8 handover_fixed_s                  # below 0: as the set-up of a transfer between the two
+    f8 handover_load_bytes_per_s schedule_s
+    f8 per_block_s index_delay_s response_overhead_s period_s stall_s
     f8 retry_s replication_window_s
     f8 index_event_s                     # of a shard, for an event
     f8 memory_ttl_s
@@ -192,6 +191,7 @@ REQUEST = columns(
     i8 prompt_tokens output_tokens hit_tokens hit_predicted_tokens hit_available_tokens
     i8 hit_gpu_tokens hit_host_tokens    # hit_tokens by tier
     i8 pulled_tokens migrated_tokens rework_tokens
+    i8 needed_tokens                     # smallest KV capacity of a decode instance that holds it when it is whole
     i8 prefill_instance=-1 decode_instance=-1
     i4 preemptions migrations outcome slo_met counted
     i4 settled                           # has been counted for the reward
@@ -245,6 +245,8 @@ PREFILL = columns(
     """
     [constant]
     i8 instance                          # row in the table of instances
+    i8 queue lpm_fallback lpm_check_tokens lpm_defer_tokens lpm_ageing_tokens  # code of its discipline; what lpm needs
+    i8 batch_tokens chunk_tokens max_batch_requests
     [requests]
     i8 inflight inflight_tokens inflight_new_tokens dispatched
     i8 unfinished                        # routed here and still in the system, wherever they are
@@ -274,6 +276,9 @@ DECODE = columns(
     """
     [constant]
     i8 instance                          # row in the table of instances
+    i8 max_batch reserve_tokens
+    i8 preemption damping                # codes of their kinds
+    f8 join_stall_s swap_bytes_per_s
     [requests]
     i8 pending pending_tokens            # routed here and not arrived; prompt tokens of these and of the waiting
     i8 inflight dispatched
@@ -312,7 +317,9 @@ DECODE = columns(
 NIC = columns(
     """
     [constant]
-    f8 bytes_per_s
+    f8 bytes_per_s setup_s               # rate each way; fixed time of a transfer
+    f8 kv_bytes kv_copy_bytes            # of a token's KV on the instance: all copies, and one of them
+    i8 tensor_parallel=-1                # ranks that hold it; -1 for the store, which keeps what it is sent
     [network.sharing]
     f8 bytes_out bytes_in
     i8 flows_out flows_in                # in transmission

@@ -81,9 +81,15 @@ def host_tree_of(w, p):
 
 
 @inner
+def has_host(w, p):
+    """Whether prefill part `p` keeps prefixes in host memory; the first test is for clusters without any."""
+    return w.config[0].host_enabled == 1 and host_tree_of(w, p) >= 0
+
+
+@inner
 def landing_tree(w, p):
     """Where pulled pages arrive: in host memory, where there is one."""
-    return host_tree_of(w, p) if w.config[0].host_enabled else tree_of(w, p)
+    return host_tree_of(w, p) if has_host(w, p) else tree_of(w, p)
 
 
 @inner

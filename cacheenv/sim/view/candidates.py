@@ -39,7 +39,7 @@ def fill_candidates(w, view):
             room = second if source == best else roomiest
             for k in range(filled):
                 if view.candidate[first + k].kv_tokens <= room:
-                    legal = True
+                    legal = legal or w.config[0].equal_decode == 1 or _has_target(w, view, first + k)
     return legal
 
 
@@ -55,6 +55,17 @@ def _roomiest(w):
             elif room > second:
                 second = room
     return most, second, best
+
+
+@once
+def _has_target(w, view, row):
+    """Whether a candidate may be moved anywhere, where instances differ in size."""
+    candidate = view.candidate[row]
+    for d in range(w.decode.shape[0]):
+        if d != candidate.source and can_receive(w, d) and candidate.needed_tokens <= view.decode[d].capacity_tokens:
+            if candidate.kv_tokens <= room_tokens(w, d):
+                return True
+    return False
 
 
 @once
@@ -88,6 +99,7 @@ def _fill_entry(w, view, row, index, generated, left_tokens):
     entry.prompt_tokens = request.prompt_tokens
     entry.generated_tokens = generated
     entry.predicted_remaining_tokens = left_tokens
+    entry.needed_tokens = request.needed_tokens
     entry.migrate_s = send_seconds(w, decode_nic(w, entry.source), tokens)
     entry.since_move_s = w.state[0].now_s - request.last_move_s
     entry.migrations = request.migrations
@@ -150,6 +162,7 @@ def _copy(view, source, target):
     new.prompt_tokens = old.prompt_tokens
     new.generated_tokens = old.generated_tokens
     new.predicted_remaining_tokens = old.predicted_remaining_tokens
+    new.needed_tokens = old.needed_tokens
     new.migrate_s = old.migrate_s
     new.since_move_s = old.since_move_s
     new.migrations = old.migrations

@@ -60,12 +60,14 @@ CLUSTER_VIEW = record(
         ("num_running", "i8"),  # valid rows of `running` (0 where the table was not asked for)
         ("mean_output_tokens", "f8"),  # of the population that the requests come from
         ("page_tokens", "i8"),
-        ("kv_bytes_per_token", "f8"),  # bytes moved for one token, kv_copies included
-        ("setup_s", "f8"),  # fixed time of a transfer
+        ("kv_bytes_per_token", "f8"),  # bytes moved for one token, kv_copies included, of the first prefill instance
+        ("setup_s", "f8"),  # fixed time of a transfer, of the first prefill instance
         ("per_block_s", "f8"),  # fixed time of each page moved
         ("schedule_s", "f8"),  # from a request's routing until it may be batched or pull
         ("stall_s", "f8"),  # downtime of a migrated request
-        ("reserve_tokens", "i8"),
+        ("reserve_tokens", "i8"),  # of the first decode instance
+        ("accepting_prefill", "i8"),  # instances that accept this request
+        ("accepting_decode", "i8"),  # the same of decode instances
         ("period_s", "f8"),  # rescheduling period
         ("slo_ttft_s", "f8"),  # inf where not set, as the other SLOs
         ("slo_tpot_s", "f8"),
@@ -100,6 +102,7 @@ REQUEST_VIEW = record(
 PREFILL_VIEW = record(
     [
         ("role", "i8"),  # ROLE_PREFILL or ROLE_PRE_PREFILL
+        ("accepts", "i8"),  # this request may be routed here: it is small enough (1 where none is routed)
         ("queued_requests", "i8"),  # waiting for a batch
         ("queued_tokens", "i8"),  # predicted new (uncached) tokens of the waiting requests, as they stand now
         ("running_requests", "i8"),  # in the running batch
@@ -128,11 +131,13 @@ PREFILL_VIEW = record(
         ("prefill_c_s", "f8"),
         ("min_prefill_s", "f8"),
         ("n_tile", "f8"),
+        ("kv_bytes_per_token", "f8"),  # as it holds them, kv_copies included
     ]
 )
 
 DECODE_VIEW = record(
     [
+        ("accepts", "i8"),  # this request may be routed here: it fits when it is whole (1 where none is routed)
         ("running_requests", "i8"),  # B
         ("waiting_requests", "i8"),  # KV arrived, waiting for admission
         ("preempted_requests", "i8"),
@@ -150,6 +155,7 @@ DECODE_VIEW = record(
         ("reserved_tokens", "i8"),  # held for incoming migrations
         ("capacity_tokens", "i8"),
         ("max_batch", "i8"),
+        ("reserve_tokens", "i8"),  # head-room for each request at admission
         ("room_tokens", "i8"),  # largest kv_tokens of a request that could be migrated here now (may be < 0)
         ("can_send", "i8"),  # no outgoing migration
         ("can_receive", "i8"),  # no incoming migration and a batch slot free
@@ -162,6 +168,7 @@ DECODE_VIEW = record(
         ("decode_d_s", "f8"),
         ("decode_e_s", "f8"),
         ("decode_f_s", "f8"),
+        ("kv_bytes_per_token", "f8"),  # as it holds them, kv_copies included
     ]
 )
 
@@ -174,6 +181,7 @@ CANDIDATE_VIEW = record(
         ("prompt_tokens", "i8"),
         ("generated_tokens", "i8"),
         ("predicted_remaining_tokens", "f8"),
+        ("needed_tokens", "i8"),  # smallest KV capacity of an instance that holds it when it is whole
         ("migrate_s", "f8"),  # estimate of copying its KV out with the source's present flows
         ("since_move_s", "f8"),  # since its last migration ended, inf if never moved
         ("migrations", "i8"),

@@ -17,6 +17,7 @@ from cacheenv.sim.network.links import pull_seconds
 from cacheenv.sim.prefill.batch import backlog_seconds
 from cacheenv.sim.prefill.handover import visible_seconds
 from cacheenv.sim.prefill.host import expected_seconds, gpu_hit_tokens
+from cacheenv.sim.prefill.pages import holds_prompt
 from cacheenv.sim.state.codes import (
     DECISION_ADMIT,
     DECISION_MIGRATE,
@@ -25,7 +26,15 @@ from cacheenv.sim.state.codes import (
     FIRST_TOKEN_DECODE,
     NONE,
 )
-from cacheenv.sim.state.ids import decode_instance, decode_nic, prefill_instance, prefill_nic, store_holder, tree_of
+from cacheenv.sim.state.ids import (
+    decode_instance,
+    decode_nic,
+    has_host,
+    prefill_instance,
+    prefill_nic,
+    store_holder,
+    tree_of,
+)
 from cacheenv.sim.view.candidates import fill_candidates, fill_running
 
 
@@ -39,12 +48,12 @@ def fill_constants(w, view):
     cluster.num_candidates = config.candidates
     cluster.mean_output_tokens = w.mean_residual_tokens[0]
     cluster.page_tokens = config.page_tokens
-    cluster.kv_bytes_per_token = config.prefill_kv_bytes
-    cluster.setup_s = config.setup_s
+    cluster.kv_bytes_per_token = w.nic[0].kv_bytes
+    cluster.setup_s = w.nic[0].setup_s
     cluster.per_block_s = config.per_block_s
     cluster.schedule_s = config.schedule_s
     cluster.stall_s = config.stall_s
-    cluster.reserve_tokens = config.reserve_tokens
+    cluster.reserve_tokens = w.decode[0].reserve_tokens
     cluster.period_s = config.period_s
     cluster.slo_ttft_s = config.slo_ttft_s
     cluster.slo_tpot_s = config.slo_tpot_s
@@ -56,6 +65,7 @@ def fill_constants(w, view):
         entry = view.prefill[p]
         spec = w.instance[prefill_instance(w, p)]
         entry.role = spec.role
+        entry.kv_bytes_per_token = w.nic[spec.nic].kv_bytes
         entry.cache_capacity_tokens = w.tree[spec.tree].capacity_pages * config.page_tokens
         entry.nic_gbytes_per_s = w.nic[spec.nic].bytes_per_s / 1e9
         entry.prefill_a_s = spec.prefill_a_s
@@ -67,7 +77,9 @@ def fill_constants(w, view):
         goal = view.decode[d]
         spec = w.instance[decode_instance(w, d)]
         goal.capacity_tokens = spec.kv_capacity_tokens
-        goal.max_batch = config.max_batch
+        goal.max_batch = w.decode[d].max_batch
+        goal.reserve_tokens = w.decode[d].reserve_tokens
+        goal.kv_bytes_per_token = w.nic[spec.nic].kv_bytes
         goal.nic_gbytes_per_s = w.nic[spec.nic].bytes_per_s / 1e9
         goal.decode_d_s = spec.decode_d_s
         goal.decode_e_s = spec.decode_e_s
@@ -87,6 +99,7 @@ def _fill_prefill(w, view):
         row = w.prefill[p]
         nic = w.nic[prefill_nic(w, p)]
         running_s, backlog_s = backlog_seconds(w, p)
+        entry.accepts = 1
         entry.queued_requests = row.queued
         entry.queued_tokens = row.queued_tokens
         entry.running_requests = row.batch_size
@@ -127,20 +140,20 @@ def _fill_hits(w, view, prompt_tokens):
         if extra > 0:
             entry.pull_tokens = extra
             entry.transfer_s = pull_seconds(w, lookup.best_holder, p, extra)
-            landed = on_gpu if w.config[0].host_enabled else hit + extra
+            landed = on_gpu if has_host(w, p) else hit + extra
             entry.prefill_pull_s = expected_seconds(w, p, prompt_tokens, hit + extra, landed)
 
 
 @inner
 def _fill_decode(w, view, prompt_tokens):
     """The decode instances, and a step with a prompt of that length added."""
-    config = w.config[0]
     for d in range(w.decode.shape[0]):
         entry = view.decode[d]
         row = w.decode[d]
         spec = w.instance[decode_instance(w, d)]
         nic = w.nic[decode_nic(w, d)]
         resident = resident_tokens(w, d)
+        entry.accepts = 1
         entry.running_requests = row.batch
         entry.waiting_requests = row.waiting
         entry.preempted_requests = row.preempted
@@ -161,7 +174,22 @@ def _fill_decode(w, view, prompt_tokens):
         entry.step_after_s = step_seconds(spec, row.batch + 1, resident + prompt_tokens + 1)
         entry.can_send = 1 if row.outgoing < 0 else 0
         entry.can_receive = 1 if can_receive(w, d) else 0
-        entry.room_tokens = capacity_tokens(w, d) - resident - config.reserve_tokens * (row.batch + 1)
+        entry.room_tokens = capacity_tokens(w, d) - resident - row.reserve_tokens * (row.batch + 1)
+
+
+@once
+def _fill_accepts(w, view, index):
+    """Where instances differ in size, some are too small for a request."""
+    prompt_tokens, needed_tokens = w.request[index].prompt_tokens, w.request[index].needed_tokens
+    cluster = view.cluster[0]
+    for p in range(w.prefill.shape[0]):
+        if not holds_prompt(w, p, prompt_tokens):
+            view.prefill[p].accepts = 0
+            cluster.accepting_prefill -= 1
+    for d in range(w.decode.shape[0]):
+        if view.decode[d].capacity_tokens < needed_tokens:
+            view.decode[d].accepts = 0
+            cluster.accepting_decode -= 1
 
 
 @once
@@ -171,7 +199,8 @@ def _fill_delivery(w, view, prompt_tokens):
         return
     step_s = math.inf
     for d in range(w.decode.shape[0]):
-        step_s = min(step_s, view.decode[d].step_after_s)
+        if view.decode[d].accepts == 1:
+            step_s = min(step_s, view.decode[d].step_after_s)
     for p in range(w.prefill.shape[0]):
         entry = view.prefill[p]
         entry.delivery_s = step_s + visible_seconds(
@@ -184,6 +213,8 @@ def _fill_cluster(w, view):
     cluster = view.cluster[0]
     cluster.now_s = w.state[0].now_s
     cluster.proposed = NONE
+    cluster.accepting_prefill = w.config[0].num_prefill
+    cluster.accepting_decode = w.config[0].num_decode
     cluster.num_running = 0
     cluster.requests_in_system = w.state[0].in_system
     cluster.decoded_requests = w.state[0].decoded
@@ -236,6 +267,7 @@ def fill_route_view(w, view, index):
     _fill_prefill(w, view)
     _fill_hits(w, view, load.prompt_tokens)
     _fill_decode(w, view, load.prompt_tokens)
+    _fill_accepts(w, view, index)
     _fill_delivery(w, view, load.prompt_tokens)
     if config.needs_running:
         fill_running(w, view)

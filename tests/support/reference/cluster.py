@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,12 @@ class ReferenceCluster:
     handover_fixed_s: float | None = None  # None: as setup_s
     handover_load_bytes_per_s: float = math.inf  # from the decode instance's DRAM to its GPU
     peer_pulls: bool = True
+    # GPUs of an instance, and how many copies of a token's KV they hold together
+    tensor_parallel: int = 1
+    kv_copies: int = 1
+    # fields that an instance has for itself, one mapping an instance; empty: all are equal
+    prefill_own: tuple[dict[str, Any], ...] = ()
+    decode_own: tuple[dict[str, Any], ...] = ()
     # store
     store_tokens: int = 0  # 0: no store
     store_nic_bytes_per_s: float = 1e9
@@ -131,9 +138,19 @@ class ReferenceCluster:
     max_retries: int = 3
     max_in_flight: int | None = None  # None: no bound
 
+    def of_prefill(self, index: int) -> ReferenceCluster:
+        """The cluster as if all instances were as this prefill instance."""
+        return replace(self, **self.prefill_own[index]) if self.prefill_own else self
+
+    def of_decode(self, index: int) -> ReferenceCluster:
+        """The cluster as if all instances were as this decode instance."""
+        return replace(self, **self.decode_own[index]) if self.decode_own else self
+
     def candidate_slots(self) -> int:
         """Candidates of a decode instance at most."""
-        return self.max_batch if self.candidates is None else self.candidates
+        if self.candidates is not None:
+            return self.candidates
+        return max(self.of_decode(index).max_batch for index in range(self.num_decode))
 
     def cache_pages(self) -> int:
         """Capacity of one prefill instance's cache."""

@@ -75,7 +75,9 @@ class Migrations:
         ]
 
     def _legal(self, live: LiveRequest, source: DecodeInstance, destination: DecodeInstance) -> bool:
-        cluster = self.sim.cluster
+        cluster = destination.cluster
+        if live.prompt_tokens + live.output_tokens > cluster.kv_tokens:
+            return False
         if source is destination or source.outgoing is not None or destination.incoming is not None:
             return False
         count = len(destination.batch) + 1
@@ -88,7 +90,7 @@ class Migrations:
         live = self.sim.live[move.request]
         source, destination = self.sim.decode[move.source], self.sim.decode[move.destination]
         tokens = live.kv_tokens()
-        migration = Migration(live, source, destination, tokens, tokens + self.sim.cluster.reserve_tokens)
+        migration = Migration(live, source, destination, tokens, tokens + destination.cluster.reserve_tokens)
         live.migration = source.outgoing = destination.incoming = migration
 
         def copied(now: float) -> None:
@@ -99,9 +101,9 @@ class Migrations:
     def leave(self, migration: Migration, now: float) -> None:
         """At a boundary of the source: the request leaves for good, or stays if there is no room any more."""
         tokens = migration.live.kv_tokens()
-        migration.reserved_tokens = tokens + self.sim.cluster.reserve_tokens
         destination = migration.destination
-        if destination.kv_tokens() + destination.reserved_tokens() > self.sim.cluster.kv_tokens:
+        migration.reserved_tokens = tokens + destination.cluster.reserve_tokens
+        if destination.kv_tokens() + destination.reserved_tokens() > destination.cluster.kv_tokens:
             self.cancel(migration, now)
             return
         migration.source.batch.remove(migration.live)
@@ -139,12 +141,12 @@ class Migrations:
     def _send(
         self, migration: Migration, tokens: int, extra_s: float, on_end: Callable[[float], None], now: float
     ) -> Flow:
-        cluster, first_decode = self.sim.cluster, self.sim.cluster.num_prefill
+        cluster, transfers = self.sim.cluster, self.sim.transfers
+        ends = cluster.num_prefill + migration.source.index, cluster.num_prefill + migration.destination.index
         return self.sim.links.start(
             now,
-            first_decode + migration.source.index,
-            first_decode + migration.destination.index,
-            tokens * cluster.decode_kv_bytes_per_token,
-            cluster.setup_s + cluster.pages(tokens) * cluster.per_block_s + extra_s,
+            *ends,
+            tokens * transfers.token_bytes(*ends),
+            transfers.latency_s(*ends, cluster.pages(tokens)) + extra_s,
             on_end,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .cache import PageCache
 from .live import LiveRequest
 
 if TYPE_CHECKING:
@@ -63,8 +64,13 @@ class Replication:
         self.last_target = target
 
     def _room(self, index: int) -> int:
-        sink = (self.sim.hosts or self.sim.caches)[index]
+        sink = self._landing(index)
         return sink.free() + sink.evictable()
+
+    def _landing(self, index: int) -> PageCache:
+        """Where a copy arrives."""
+        host = self.sim.prefill[index].host
+        return self.sim.caches[index] if host is None else host
 
     def _holds(self, index: int, path: tuple[int, ...]) -> bool:
         tiers = [self.sim.caches[index], *self.sim.hosts[index : index + 1]]
@@ -73,7 +79,7 @@ class Replication:
     def _start(self, path: tuple[int, ...], prefill: int, target: int, now: float) -> None:
         sim, cluster = self.sim, self.sim.cluster
         source = sim.caches[prefill]
-        sink = sim.hosts[target] if sim.hosts else sim.caches[target]
+        sink = self._landing(target)
         present = sink.match(path, len(path))
         on_gpu = sim.caches[target].peek(path, len(path))
         sent = len(path) - max(present, on_gpu)
@@ -92,5 +98,5 @@ class Replication:
             sim.wake_prefill(target, now)
             sim.wake_prefill(prefill, now)
 
-        byte_count = sent * cluster.page_tokens * cluster.kv_bytes_per_token
-        sim.links.start(now, prefill, target, byte_count, sim.transfers.latency_s(sent), end)
+        byte_count = sent * cluster.page_tokens * sim.transfers.token_bytes(prefill, target)
+        sim.links.start(now, prefill, target, byte_count, sim.transfers.latency_s(prefill, target, sent), end)

@@ -61,7 +61,9 @@ class ReferenceSimulator:
         self.now = 0.0
         self.before_s = -1.0  # time of the event before
         # cache number i is prefill instance i, the last one is the store
-        holders = [(cluster.cache_pages(), cluster.eviction)] * cluster.num_prefill
+        prefill_like = [cluster.of_prefill(i) for i in range(cluster.num_prefill)]
+        decode_like = [cluster.of_decode(i) for i in range(cluster.num_decode)]
+        holders = [(like.cache_pages(), like.eviction) for like in prefill_like]
         holders.append((cluster.store_pages(), cluster.store_eviction))
         self.caches = [
             PageCache(
@@ -77,21 +79,21 @@ class ReferenceSimulator:
         # for the index, host memory of instance i stands behind the store
         self.hosts = [
             PageCache(
-                cluster.host_pages(),
+                prefill_like[number].host_pages(),
                 lambda block, stored, i=cluster.num_prefill + 1 + number: self._tell_index(i, block, stored),  # type: ignore[misc]
             )
-            for number in range(cluster.num_prefill if cluster.host_cache_tokens > 0 else 0)
+            for number in range(cluster.num_prefill if any(like.host_cache_tokens for like in prefill_like) else 0)
         ]
         if cluster.host_write == "write_back":
-            for cache, host in zip(self.caches, self.hosts, strict=False):
-                cache.keep = host.insert_what_fits
+            for cache, host, like in zip(self.caches, self.hosts, prefill_like, strict=False):
+                if like.host_cache_tokens > 0:
+                    cache.keep = host.insert_what_fits
         self.prefill = [
-            PrefillInstance(i, cluster, self.caches[i], self.hosts[i] if self.hosts else None, draw)
-            for i in range(cluster.num_prefill)
+            PrefillInstance(i, like, self.caches[i], self.hosts[i] if like.host_cache_tokens > 0 else None, draw)
+            for i, like in enumerate(prefill_like)
         ]
-        self.decode = [DecodeInstance(i, cluster) for i in range(cluster.num_decode)]
-        instances = cluster.num_prefill + cluster.num_decode
-        nics = [cluster.nic_bytes_per_s] * instances + [cluster.store_nic_bytes_per_s]
+        self.decode = [DecodeInstance(i, like) for i, like in enumerate(decode_like)]
+        nics = [like.nic_bytes_per_s for like in (*prefill_like, *decode_like)] + [cluster.store_nic_bytes_per_s]
         self.links = Links(nics, cluster.sharing)
         self.transfers = Transfers(self)
         self.replication = Replication(self)
@@ -168,8 +170,7 @@ class ReferenceSimulator:
         """A request enters the system."""
         cluster, record = self.cluster, live.record
         live.arrived = True
-        too_many_pages = len(live.blocks) > cluster.cache_pages()
-        if too_many_pages or live.prompt_tokens + live.output_tokens > cluster.kv_tokens:
+        if not (any(self.prefill_accepts(live)) and any(self.decode_accepts(live))):
             record.outcome = TOO_LARGE
             self.unfinished -= 1
             self.users.gave_up(live, now)
@@ -210,6 +211,15 @@ class ReferenceSimulator:
             self.prefill[prefill].hold_match(live)
         self.wake_prefill(prefill, now)
 
+    def prefill_accepts(self, live: LiveRequest) -> list[bool]:
+        """Which prefill instances are large enough for a prompt."""
+        return [len(live.blocks) <= instance.cluster.cache_pages() for instance in self.prefill]
+
+    def decode_accepts(self, live: LiveRequest) -> list[bool]:
+        """Which decode instances hold a request with all its output."""
+        tokens = live.prompt_tokens + live.output_tokens
+        return [tokens <= instance.cluster.kv_tokens for instance in self.decode]
+
     def _forget_old(self, now: float) -> None:
         """The router's memory loses what has not been sent for too long."""
         if self.cluster.memory_policy != "ttl":
@@ -249,16 +259,18 @@ class ReferenceSimulator:
     def expected_prefill_s(self, live: LiveRequest, prefill: int, cached: int) -> float:
         """Seconds of a batch of one prompt of which `cached` tokens are there; what no GPU holds is loaded."""
         on_gpu = self.index_hit_by_tier(live, prefill)[0] * self.cluster.page_tokens
-        return self.prompt_s(live, cached, on_gpu)
+        return self.prompt_s(live, self.prefill[prefill], cached, on_gpu)
 
-    def prompt_s(self, live: LiveRequest, cached: int, on_gpu: int) -> float:
+    def prompt_s(self, live: LiveRequest, instance: PrefillInstance, cached: int, on_gpu: int) -> float:
         """The same with `on_gpu` of these tokens on the GPU."""
-        compute_s = batch_seconds(self.cluster, [Piece(live, live.prompt_tokens - cached, cached)])
-        return seconds_with_load(self.cluster, compute_s, cached - on_gpu if self.hosts else 0)
+        like, loaded = instance.cluster, cached - on_gpu if instance.host is not None else 0
+        return seconds_with_load(like, batch_seconds(like, [Piece(live, live.prompt_tokens - cached, cached)]), loaded)
 
     def price_s(self, live: LiveRequest, cached: int, on_gpu: int) -> float:
         """Predicted seconds of a waiting request."""
-        return live.predicted_s if self.cluster.backlog == "dispatch" else self.prompt_s(live, cached, on_gpu)
+        if self.cluster.backlog == "dispatch":
+            return live.predicted_s
+        return self.prompt_s(live, self.prefill[live.record.prefill_instance], cached, on_gpu)
 
     def memory_hit(self, live: LiveRequest, prefill: int) -> int:
         """Pages that the router remembers having sent to `prefill`."""
@@ -289,7 +301,8 @@ class ReferenceSimulator:
         if not instance.batch:
             return
         loaded = sum(piece.loaded for piece in instance.batch)
-        instance.batch_s = seconds_with_load(self.cluster, batch_seconds(self.cluster, instance.batch), loaded)
+        like = instance.cluster
+        instance.batch_s = seconds_with_load(like, batch_seconds(like, instance.batch), loaded)
         instance.batch_end_s = now + instance.batch_s
         self._push(instance.batch_end_s, PREFILL_END, instance.index)
         for piece in instance.batch:

@@ -17,9 +17,35 @@ class Transfers:
         """For one simulator."""
         self.sim = sim
 
-    def latency_s(self, pages: int) -> float:
+    def _end(self, nic: int) -> tuple[float, float, int, int] | None:
+        """Of an instance: set-up, bytes of a token's KV, copies among them, GPUs. None for the store."""
+        prefills = self.sim.cluster.num_prefill
+        if nic < prefills:
+            like = self.sim.prefill[nic].cluster
+            return like.setup_s, like.kv_bytes_per_token, like.kv_copies, like.tensor_parallel
+        if nic - prefills < self.sim.cluster.num_decode:
+            like = self.sim.decode[nic - prefills].cluster
+            return like.setup_s, like.decode_kv_bytes_per_token, like.kv_copies, like.tensor_parallel
+        return None
+
+    def setup_s(self, source: int, sink: int) -> float:
+        """The longer set-up of two NICs."""
+        return max(end[0] for end in (self._end(source), self._end(sink)) if end is not None)
+
+    def token_bytes(self, source: int, sink: int) -> float:
+        """Bytes sent for a token: all copies that the sender has, or one where the receiver has other shards."""
+        sender, receiver = self._end(source), self._end(sink)
+        if sender is None or receiver is None:
+            return (sender or receiver)[1]  # type: ignore[index]
+        return sender[1] if sender[3] == receiver[3] else sender[1] / sender[2]
+
+    def latency_s(self, source: int, sink: int, pages: int) -> float:
         """Fixed time of a transfer of so many pages, after its last byte."""
-        return self.sim.cluster.setup_s + pages * self.sim.cluster.per_block_s
+        return self.setup_s(source, sink) + pages * self.sim.cluster.per_block_s
+
+    def _between(self, live: LiveRequest) -> tuple[int, int]:
+        """NICs of a request's hand-over."""
+        return live.record.prefill_instance, self.sim.cluster.num_prefill + live.record.decode_instance
 
     def pull_source(self, live: LiveRequest, prefill: int) -> tuple[int, int]:
         """The holder with the longest prefix that `prefill` could pull, as the index has it.
@@ -45,13 +71,15 @@ class Transfers:
         source_pages = there.match(live.blocks, live.matchable)
         local_pages = here.match(live.blocks, live.matchable)
         pulled = source_pages - local_pages
-        if sim.hosts:  # pulls arrive in host memory, and may come from there
-            if source < sim.cluster.num_prefill:
-                on_host = sim.hosts[source].match(live.blocks, live.matchable)
-                if on_host > source_pages:
-                    there, source_pages = sim.hosts[source], on_host
-            here = sim.hosts[prefill]
-            on_gpu = local_pages
+        source_host = sim.prefill[source].host if source < sim.cluster.num_prefill else None
+        if source_host is not None:  # it may come from there
+            on_host = source_host.match(live.blocks, live.matchable)
+            if on_host > source_pages:
+                there, source_pages = source_host, on_host
+                pulled = source_pages - local_pages
+        host = sim.prefill[prefill].host
+        if host is not None:  # it arrives there
+            here, on_gpu = host, local_pages
             local_pages = here.match(live.blocks, live.matchable)
             pulled = source_pages - max(local_pages, on_gpu)
         if pulled <= 0:
@@ -67,7 +95,7 @@ class Transfers:
 
         def end(now: float) -> None:
             here.insert(path, local_pages)
-            if sim.hosts:
+            if host is not None:
                 here.lock(path)
                 live.held_on_host = tuple(path)
             else:
@@ -86,8 +114,8 @@ class Transfers:
             now,
             sim.nic_of_cache(source),
             prefill,
-            pulled * page_tokens * sim.cluster.kv_bytes_per_token,
-            self.latency_s(pulled),
+            pulled * page_tokens * self.token_bytes(sim.nic_of_cache(source), prefill),
+            self.latency_s(sim.nic_of_cache(source), prefill, pulled),
             end,
             begin_s=now + wait_s if wait_s > 0.0 else None,
         )
@@ -114,13 +142,13 @@ class Transfers:
         if live.handover is None:
             self._start_handover(live, live.present_tokens, now, gate_open=False)
         else:
-            self.sim.links.add(live.handover, tokens * self.sim.cluster.kv_bytes_per_token, now)
+            self.sim.links.add(live.handover, tokens * self.token_bytes(*self._between(live)), now)
 
     def hand_over_layers(self, live: LiveRequest, tokens: int, now: float, prefill_s: float) -> None:
         """The last batch of a prompt, with `tokens` of its tokens, starts and takes `prefill_s`."""
         cluster, links = self.sim.cluster, self.sim.links
         layers, flow = cluster.layers, live.handover
-        token_bytes = cluster.kv_bytes_per_token
+        token_bytes = self.token_bytes(*self._between(live))
         if flow is None:
             self._start_handover(live, live.prompt_tokens, now, gate_open=False, begin_s=now + prefill_s / layers)
             assert live.handover is not None
@@ -137,8 +165,8 @@ class Transfers:
     def _handover_latency_s(self, live: LiveRequest, last_tokens: int) -> float:
         """What passes after the last byte, when `last_tokens` tokens were sent last."""
         cluster = self.sim.cluster
-        fixed_s = cluster.setup_s if cluster.handover_fixed_s is None else cluster.handover_fixed_s
-        load_s = live.prompt_tokens * cluster.kv_bytes_per_token / cluster.handover_load_bytes_per_s
+        fixed_s = self.setup_s(*self._between(live)) if cluster.handover_fixed_s is None else cluster.handover_fixed_s
+        load_s = live.prompt_tokens * self.token_bytes(*self._between(live)) / cluster.handover_load_bytes_per_s
         return fixed_s + cluster.pages(last_tokens) * cluster.per_block_s + load_s
 
     def _start_handover(
@@ -158,7 +186,7 @@ class Transfers:
             now,
             prefill,
             cluster.num_prefill + decode,
-            tokens * cluster.kv_bytes_per_token,
+            tokens * self.token_bytes(*self._between(live)),
             self._handover_latency_s(live, tokens),
             end,
             begin_s=begin_s,
@@ -182,12 +210,13 @@ class Transfers:
             here.unlock(path)
             sim.wake_prefill(prefill, now)
 
+        store_nic = sim.nic_of_cache(cluster.num_prefill)
         sim.links.start(
             now,
             prefill,
-            sim.nic_of_cache(cluster.num_prefill),
-            missing * cluster.page_tokens * cluster.kv_bytes_per_token,
-            self.latency_s(missing),
+            store_nic,
+            missing * cluster.page_tokens * self.token_bytes(prefill, store_nic),
+            self.latency_s(prefill, store_nic, missing),
             end,
         )
 
@@ -210,8 +239,8 @@ class Transfers:
                 return
             if cache.match(path, len(path)) >= there:  # else what was there is gone: the rest has nothing to stand on
                 there_now = cache.insert_what_fits(path)
-                if sim.hosts and cluster.host_write == "write_through" and there_now > prompt_pages:
-                    host = sim.hosts[prefill]
+                host = sim.prefill[prefill].host
+                if host is not None and cluster.host_write == "write_through" and there_now > prompt_pages:
                     if host.match(live.full_path, prompt_pages) == prompt_pages:
                         host.insert_what_fits(path[:there_now])
 
@@ -220,7 +249,7 @@ class Transfers:
             now,
             cluster.num_prefill + decode,
             prefill,
-            tokens * cluster.decode_kv_bytes_per_token,
-            self.latency_s(len(path) - there),
+            tokens * self.token_bytes(cluster.num_prefill + decode, prefill),
+            self.latency_s(cluster.num_prefill + decode, prefill, len(path) - there),
             end,
         )

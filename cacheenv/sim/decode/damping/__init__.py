@@ -23,10 +23,10 @@ _admits = by_code([kind.admits for kind in DAMPINGS.values()])
 @once
 def after_preemption(w, d):
     """Requests were thrown out of the batch of decode part `d`."""
-    _preempted(w.config[0].damping, w, d)
+    _preempted(w.decode[d].damping, w, d)
 
 
 @once
 def admits(w, d, index):
     """Whether a request for which there is room may join the batch."""
-    return _admits(w.config[0].damping, w, d, index)
+    return _admits(w.decode[d].damping, w, d, index)

@@ -44,15 +44,15 @@ def admits(w, d, index):
     if share <= FLOOR:
         return True
     request = w.request[index]
-    needed = request.prompt_tokens + request.generated + _growth(w, request.output_tokens - request.generated, 1.0)
+    needed = request.prompt_tokens + request.generated + _growth(row, request.output_tokens - request.generated, 1.0)
     for at in range(row.batch):
         other = request_at(w, d, at)
         left = w.request[other].output_tokens - generated_after(w, other, 0)
-        needed += _growth(w, left, 1.0 if joined_now(w, other) else share)
+        needed += _growth(row, left, 1.0 if joined_now(w, other) else share)
     return row.kv_tokens + needed <= capacity_tokens(w, d)
 
 
 @inner
-def _growth(w, left_tokens, share):
+def _growth(row, left_tokens, share):
     """Whole tokens that are kept free for what a request may still generate."""
-    return max(w.config[0].reserve_tokens, int(share * min(left_tokens, CLIP_TOKENS)))
+    return max(row.reserve_tokens, int(share * min(left_tokens, CLIP_TOKENS)))

@@ -19,4 +19,4 @@ _resume_seconds = by_code([kind.resume_seconds for kind in PREEMPTIONS.values()]
 @inner
 def resume_seconds(w, d, index, tokens):
     """Stall of the batch when a preempted request resumes with `tokens` tokens of KV."""
-    return _resume_seconds(w.config[0].preemption, w, d, index, tokens)
+    return _resume_seconds(w.decode[d].preemption, w, d, index, tokens)

@@ -22,4 +22,4 @@ _order = by_code([kind.order for kind in DISCIPLINES.values()])
 @once
 def order_queue(w, p):
     """Brings the queue into the order of its discipline."""
-    _order(w.config[0].queue, w, p)
+    _order(w.prefill[p].queue, w, p)

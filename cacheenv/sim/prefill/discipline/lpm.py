@@ -35,10 +35,10 @@ def order_by_match(w, p, ageing_tokens):
     """
     config = w.config[0]
     row = w.prefill[p]
-    if row.queued > config.lpm_fallback or row.queued < 1:
+    if row.queued > row.lpm_fallback or row.queued < 1:
         return
     forest, tree = forest_of(w), tree_of(w, p)
-    probe = pages_of(w, config.lpm_defer_tokens) - 1
+    probe = pages_of(w, row.lpm_defer_tokens) - 1
     count = list_queue(w, p)
     for at in range(count):
         index = w.queue_order[at]
@@ -47,7 +47,7 @@ def order_by_match(w, p, ageing_tokens):
         if config.protect_queued:
             hold_prefix(w, index, node)
         matched = pages * config.page_tokens
-        low_match = matched <= config.lpm_check_tokens
+        low_match = matched <= row.lpm_check_tokens
         cold = low_match and 0 <= probe < pages_of(w, w.request[index].prompt_tokens)
         deferred = cold and _cold_one_before(w, w.blocks[start + probe], probe, at)
         # Others defer to the first cold one; those that defer go last, of those that have waited as long.

@@ -17,4 +17,4 @@ from cacheenv.sim.prefill.queue import count_round
 def order(w, p):
     """Sorts by match and rounds of waiting."""
     count_round(w, p)
-    order_by_match(w, p, w.config[0].lpm_ageing_tokens)
+    order_by_match(w, p, w.prefill[p].lpm_ageing_tokens)

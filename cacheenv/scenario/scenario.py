@@ -19,6 +19,7 @@ from cacheenv.scenario.sections import (
     TRACE_KIND,
     AdmissionConfig,
     ClusterConfig,
+    DecodeConfig,
     PredictionConfig,
     RescheduleConfig,
     RewardConfig,
@@ -77,7 +78,8 @@ class Scenario:
         slots = self.reschedule.candidates
         if slots is not None:
             return slots
-        return max(group.section.max_batch for group in groups_of(self.cluster) if group.role == "decode")
+        sections = [group.section for group in groups_of(self.cluster)]
+        return max(section.max_batch for section in sections if isinstance(section, DecodeConfig))
 
     def make_workload(self, seed: int = 0) -> Workload:
         """The requests of one episode.

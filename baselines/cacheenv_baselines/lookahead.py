@@ -119,26 +119,26 @@ class Lookahead:
 
     def _routes(self, view: View, mask: np.ndarray, own: int) -> list[int]:
         """The least forecasts of the first token, then refusing."""
-        decodes, refusal = len(view.decode), len(mask) - 1
+        trials, refusal = self._trials, len(mask) - 1
         promised = view.decode["kv_tokens"] + view.decode["pending_tokens"] + view.decode["preempted_tokens"]
         proposed = own if own != refusal else int(view.cluster[0].proposed)
         ranked = [int(d) for d in np.argsort(promised, kind="stable")]
-        first = (proposed // 2) % decodes if 0 <= proposed < refusal else ranked[0]
+        first = trials.route_parts(proposed)[1]
+        first = first if first >= 0 else ranked[0]
         goals = [first, *(d for d in ranked if d != first)][: self.decodes]
         prefill = view.prefill
         here_s = prefill["backlog_s"] + prefill["prefill_s"]
         pulled_s = prefill["backlog_s"] + prefill["transfer_s"] + prefill["prefill_pull_s"]
         pulled_s = np.where(prefill["pull_tokens"] > 0, pulled_s, math.inf)
-        order = np.argsort(np.stack([here_s, pulled_s], axis=1).reshape(-1), kind="stable")  # 2 p + pull
-        kept = order[: self.routes] if self.routes else order
-        pairs = [divmod(int(entry), 2) for entry in kept]
-        return [*(((p * decodes) + d) * 2 + pull for p, pull in pairs for d in goals), refusal]
+        forecasts = [*((s, p, 0) for p, s in enumerate(here_s)), *((s, p, 1) for p, s in enumerate(pulled_s))]
+        pairs = sorted(forecasts)[: self.routes or len(forecasts)]
+        return [*(trials.route(p, d, pull) for _, p, pull in pairs for d in goals), refusal]
 
     def _moves(self, view: View, mask: np.ndarray) -> list[int]:
         """From where most KV tokens are to where fewest are."""
-        decodes, stay = len(view.decode), len(mask) - 1
+        stay = len(mask) - 1
         legal = np.flatnonzero(mask[:stay])
-        rows, goals = np.divmod(legal, decodes)
+        rows, goals = self._trials.move_parts(legal)
         tokens = view.decode["kv_tokens"]
         moved = view.candidate["kv_tokens"][rows]
         gain = tokens[view.candidate["source"][rows]] - tokens[goals] - moved

@@ -20,7 +20,7 @@ from cacheenv.run.futures import Future, NoFuture, RealFuture
 from cacheenv.run.sampled import Model, SampledFuture
 from cacheenv.run.worlds import Worlds
 from cacheenv.scenario import TRACE_KIND, Scenario
-from cacheenv.sim.actions import move_count
+from cacheenv.sim.actions import move_count, move_parts, reject_number, route_number, route_parts
 from cacheenv.sim.policies.compose import ADMISSION, HAS_ADMISSION, HAS_RESCHEDULER, RESCHEDULER
 from cacheenv.sim.state.codes import DONE, FUTURE, RUNNING, STOP_GROW
 from cacheenv.sim.state.world import WORKLOAD_TABLES, World
@@ -85,6 +85,23 @@ class Trials:
     def view(self) -> View:
         """The view of the decision."""
         return self._worlds.view(self._index)
+
+    def route(self, prefill: int, decode: int, pull: int) -> int:
+        """The number of a route."""
+        return int(route_number(prefill, decode, pull, len(self.view.decode)))
+
+    def route_parts(self, action: int) -> tuple[int, int, int]:
+        """(prefill, decode, pull) of a route's number; (-1, -1, 0) where it refuses or is none."""
+        view = self.view
+        if not 0 <= action < reject_number(len(view.prefill), len(view.decode)):
+            return -1, -1, 0
+        prefill, decode, pull = route_parts(action, len(view.decode))
+        return int(prefill), int(decode), int(pull)
+
+    def move_parts(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(rows in the table of candidates, decode instances) of the numbers of moves."""
+        rows, goals = move_parts(actions, len(self.view.decode))
+        return rows, goals
 
     def number(self) -> int:
         """Decisions taken so far in this episode."""

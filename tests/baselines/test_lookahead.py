@@ -210,16 +210,43 @@ class Peek:
         own = self.trials.base_action()
         if self.trials.number() == self.at:
             future = self.trials.futures(self.future, 30.0)[0]
-            self.seen = self.trials.play(range(4), 30.0, future)
+            self.seen = self.trials.play(range(4), 6.0, future)
         return own
+
+
+class Foresee:
+    """Decides as the base, and keeps what it expects of the episode, and of each request, at each decision."""
+
+    plans = True
+
+    def attach(self, trials):
+        self.trials, self.expected = trials, []
+
+    def act(self, view, mask):
+        own = self.trials.base_action()
+        outcome = self.trials.play([own], np.inf)[0]
+        state = self.trials._worlds.world(0).state[0]
+        requests = self.trials._copies["real"].world.request.tobytes()
+        self.expected.append((state.met + outcome.met, state.violated + outcome.violated, requests))
+        return own
+
+
+def test_a_copy_plays_on_exactly_as_the_run_does():
+    """At every decision the base's action has the episode's own outcome, to the byte of all records of requests."""
+    foresee = Foresee()
+    scenario = tiny(prefill__count=2, slo__ttft_s=5.0, slo__tbt_tail_s=0.12)
+    done = run(scenario, crowd(6, 10), PolicyBundle("f", make_policy("random").router, actor=foresee), decode_e_s=0.05)
+    state = done.world.state[0]
+    assert 0 < state.met < 10 and np.all(done.rows.ttft_s <= 5.0)
+    assert foresee.expected == [(state.met, state.violated, done.world.request.tobytes())] * 10
 
 
 @pytest.mark.parametrize(("future", "same"), [("none", True), ("true", False)])
 def test_what_is_not_known_does_not_matter(future, same):
     """Two worlds that have looked alike so far: the lengths of the running ones are swapped, others come later."""
     seen = []
-    for lengths, later_s, prompt in (((900, 1500), 0.6, 400), ((1500, 900), 5.0, 4000)):
-        rows = [(0.0, 50, lengths[0]), (0.1, 50, lengths[1]), (0.5, 50, 300), (later_s, prompt, 300)]
+    for lengths, later_s, prompt in (((900, 1500), 5.6, 400), ((1500, 900), 9.0, 4000)):
+        rows = [(0.0, 50, lengths[0]), (5.0, 50, lengths[1]), (5.5, 50, 300), (later_s, prompt, 300)]
         peek = Peek(2, future)
         scenario = tiny(prefill__count=2, decode__count=1, slo__e2e_s=12.0, prediction__kind="none")
         run(scenario, requests(rows), PolicyBundle("p", greedy, actor=peek))

@@ -24,8 +24,8 @@ class PolicyPlayer:
     The environment's scenario must have what the policy requires (:func:`cacheenv.run.simulate.apply_requirements`).
 
     Args:
-        policy: Name, :class:`cacheenv.policy.Policy` or bundle of compiled policies; or a planner, where the environment
-            has no policies inside.
+        policy: Name, :class:`cacheenv.policy.Policy` or bundle of compiled policies; or a planner, where the
+            environment has no policies inside.
     """
 
     def __init__(self, policy: Any) -> None:

@@ -143,3 +143,18 @@ def test_the_admission_policy_of_a_configured_router_is_asked_after_the_prefill(
     expected = cacheenv.simulate(scenario, "round_robin+late_reject", seed=4)
     assert expected.summary["rejected_late"] > 70 and expected.summary["completed"] < 10, "one token has no gaps"
     assert env.result().requests.tobytes() == expected.requests.tobytes()
+
+
+def test_a_planner_plays_the_environment_as_it_plays_a_run() -> None:
+    """The player's own streams are the base's; looking does not touch the environment."""
+    small = {**cacheenv.load_scenario(SMALL).to_dict()}
+    small["workload"] = {**small["workload"], "requests": 8}
+    name = "hindsight(base=random,horizon_s=2,routes=1)"
+    expected = cacheenv.simulate(small, name, seed=4)
+    bundle = make_policy(name)
+    scenario = apply_requirements(cacheenv.load_scenario(small), bundle)
+    assert stepped(IDS[0], bundle, 4, {}, scenario=scenario).result().requests.tobytes() == expected.requests.tobytes()
+    with pytest.raises(InputError, match="an environment in which it decides everything"):
+        env = make(IDS[0], scenario=scenario, overrides={"rescheduler": "star"})
+        env.reset(seed=1)
+        PolicyPlayer(bundle).begin(env)

@@ -154,8 +154,9 @@ class SampledFuture(Future):
         at, gap = self._prompt_entries, len(world.blocks) - self._entries
         if self._blocks:
             world.blocks[at : at + self._new_entries] = np.concatenate(self._blocks)
-        for table in (world.node, world.news):  # what they hold of answers has made room for the new prompts
-            table["start"][table["start"] >= at] += gap
+        for table in world:  # nodes and news: what they hold of answers has made room for the new prompts
+            if "start" in (table.dtype.names or ()):
+                table["start"][table["start"] >= at] += gap
         world.config[0].num_requests = first + count
         forget(world, handles, first)
 

@@ -23,6 +23,8 @@ from cacheenv.workload import Workload
 RECENT_FIRST_TURNS = 200
 #: Tables with a row for each request, each page of a prompt, each distinct page; the others have no such row.
 BY_REQUEST, BY_ENTRY = ("workload", "request", "coming", "queue_order"), ("blocks", "carrier_next", "carrier_before")
+#: Tables with offsets in `blocks`, and the column in which they stand.
+BLOCK_OFFSETS = {"node": "start", "news": "start", "shard_event": "at"}
 BY_PAGE = ("holders", "stored_on", "remembered", "first_sent", "first_carrier")
 
 
@@ -154,9 +156,9 @@ class SampledFuture(Future):
         at, gap = self._prompt_entries, len(world.blocks) - self._entries
         if self._blocks:
             world.blocks[at : at + self._new_entries] = np.concatenate(self._blocks)
-        for table in world:  # nodes and news: what they hold of answers has made room for the new prompts
-            if "start" in (table.dtype.names or ()):
-                table["start"][table["start"] >= at] += gap
+        for name, column in BLOCK_OFFSETS.items():  # what they hold of answers has made room for the new prompts
+            offsets = getattr(world, name)[column]
+            offsets[offsets >= at] += gap
         world.config[0].num_requests = first + count
         forget(world, handles, first)
 

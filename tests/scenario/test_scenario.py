@@ -190,7 +190,7 @@ def test_bad_keys_and_yaml(tmp_path, text, parts):
         (
             "cluster.index.kind",
             "central",
-            ["unknown key cluster.index.kind", "known in cluster.index: delay_s, learns, memory_tokens"],
+            ["unknown key cluster.index.kind", "known in cluster.index: delay_s, learns, shards, "],
         ),
         ("cluster.prefill.pre_prefill", "8", ["cluster.prefill.pre_prefill", "less than cluster.prefill.count = 8"]),
         ("cluster.prefill.queue", "lifo", ["expected one of fcfs, lpm"]),

@@ -99,8 +99,14 @@ def test_a_fleet_survives_its_dictionary_and_changes():
         ),
         ([{"role": "prefill", "layers": 3}, {"role": "decode"}], ["all instances: cluster.network.layers"]),
         ([{"role": "prefill", "preset": "lama3-70b_8xH100"}, {"role": "decode"}], ["instances[0].preset", "llama3"]),
-        ([{"role": "prefill"}, {"role": "decode", "preset": "llama3-8b_1xH100"}], ["instances[1].preset: expected the model of"]),
-        ([{"role": "prefill"}, {"role": "decode", "kv_tokens": 2_000_000}], ["instances[1].kv_tokens: expected at most"]),
+        (
+            [{"role": "prefill"}, {"role": "decode", "preset": "llama3-8b_1xH100"}],
+            ["instances[1].preset: expected the model of"],
+        ),
+        (
+            [{"role": "prefill"}, {"role": "decode", "kv_tokens": 2_000_000}],
+            ["instances[1].kv_tokens: expected at most"],
+        ),
         ([{"role": "prefill"}, {"role": "decode", "link": "rdma"}], ["cluster.instances[1].link: unknown link 'rdma'"]),
         ([{"role": "prefill"}, {"role": "decode", "kv_tokens": 100}], ["cluster.instances[1].kv_tokens", "one page"]),
         (

@@ -51,6 +51,8 @@ def aibrix(view, rng, params):
     bound = mean + params[1] * deviation
     prefill, count, match, load = -1, 0, 0, 0
     for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 0:
+            continue
         row = view.prefill[i]
         running, found = row.inflight_requests, row.memory_hit_tokens
         if found == 0 or running > bound or (only_idlest and running > fewest):

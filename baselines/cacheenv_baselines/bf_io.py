@@ -62,6 +62,8 @@ def bf_io(view, rng, params):
     best, count, best_peak, best_own, best_full = -1, 0, 0.0, 0.0, True
     for d in range(num_decode):
         row = view.decode[d]
+        if row.accepts == 0:
+            continue
         full = row.inflight_requests >= row.max_batch
         peak, own = 0.0, 0.0
         for h in range(steps):

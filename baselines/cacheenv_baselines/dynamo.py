@@ -36,26 +36,36 @@ from cacheenv.policy import jit, least, policy, route, uniform
 
 @jit
 def cheapest(rng, costs, temperature):
-    """Index of the least cost, ties at random, or at a temperature a random one that prefers small costs."""
-    lowest, highest = costs[0], costs[0]
+    """Index of the least cost, ties at random, or at a temperature a random one that prefers small costs.
+
+    Costs below 0 are no costs: those instances do not accept the request.
+    """
+    lowest, highest = math.inf, 0.0
     for cost in costs:
-        lowest, highest = min(lowest, cost), max(highest, cost)
-    if temperature <= 0.0 or highest == lowest:
+        if cost >= 0.0:
+            lowest, highest = min(lowest, cost), max(highest, cost)
+    if temperature <= 0.0 or highest <= lowest:
         best, count, best_cost = -1, 0, 0.0
         for i in range(len(costs)):
+            if costs[i] < 0.0:
+                continue
             take, count = least(rng, best, count, costs[i], best_cost)
             if take:
                 best, best_cost = i, costs[i]
         return best
     total, scale = 0.0, (highest - lowest) * temperature
     for cost in costs:
-        total += math.exp((lowest - cost) / scale)
-    left = uniform(rng) * total
+        if cost >= 0.0:
+            total += math.exp((lowest - cost) / scale)
+    left, last = uniform(rng) * total, -1
     for i in range(len(costs)):
+        if costs[i] < 0.0:
+            continue
+        last = i
         left -= math.exp((lowest - costs[i]) / scale)
         if left < 0.0:
             return i
-    return len(costs) - 1
+    return last
 
 
 @jit
@@ -102,4 +112,10 @@ def dynamo(view, rng, params):
     decode_costs = np.zeros(view.cluster[0].num_decode)
     fill_prefill_costs(view, params[0], params[1], params[2], prefill_costs)
     fill_decode_costs(view, params[3], decode_costs)
+    for i in range(len(prefill_costs)):
+        if view.prefill[i].accepts == 0:
+            prefill_costs[i] = -1.0
+    for d in range(len(decode_costs)):
+        if view.decode[d].accepts == 0:
+            decode_costs[d] = -1.0
     return route(view, cheapest(rng, prefill_costs, temperature), cheapest(rng, decode_costs, temperature), 0)

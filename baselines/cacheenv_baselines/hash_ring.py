@@ -45,7 +45,7 @@ def hash_ring(view, rng, params):
     if load_factor > 0.0:
         bound = largest_load(view, load_factor)
         for i in range(view.cluster[0].num_prefill):
-            if view.prefill[i].inflight_requests + 1 <= bound:
+            if view.prefill[i].accepts == 1 and view.prefill[i].inflight_requests + 1 <= bound:
                 distance = clockwise(place, i, virtual_nodes)
                 if distance < nearest:
                     prefill, nearest = i, distance

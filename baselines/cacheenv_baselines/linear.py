@@ -32,6 +32,8 @@ def linear_prefill(view, rng, unmatched, requests, tokens):
         most_tokens = max(most_tokens, view.prefill[i].inflight_new_tokens)
     best, count, best_score = -1, 0, 0.0
     for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 0:
+            continue
         row = view.prefill[i]
         score = unmatched * (1.0 - row.hit_tokens / view.request[0].prompt_tokens)
         score += requests * row.inflight_requests / most_requests + tokens * row.inflight_new_tokens / most_tokens
@@ -50,6 +52,8 @@ def linear_decode(view, rng, requests, tokens):
         most_tokens = max(most_tokens, promised_tokens(view, d))
     best, count, best_score = -1, 0, 0.0
     for d in range(view.cluster[0].num_decode):
+        if view.decode[d].accepts == 0:
+            continue
         score = requests * view.decode[d].inflight_requests / most_requests
         score += tokens * promised_tokens(view, d) / most_tokens
         take, count = least(rng, best, count, score, best_score)

@@ -60,6 +60,8 @@ def best_prefill(view, rng, weights, remembered):
         fewest, most = min(fewest, view.prefill[i].queued_requests), max(most, view.prefill[i].queued_requests)
     best, count, best_score = -1, 0, 0.0
     for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 0:
+            continue
         row = view.prefill[i]
         there = max(1, row.inflight_requests)
         used = row.inflight_tokens * (there - min(there, row.queued_requests)) / there
@@ -86,6 +88,8 @@ def best_decode(view, rng, queue_weight, kv_weight):
         fewest, most = min(fewest, waiting_at(view, d)), max(most, waiting_at(view, d))
     best, count, best_score = -1, 0, 0.0
     for d in range(view.cluster[0].num_decode):
+        if view.decode[d].accepts == 0:
+            continue
         row = view.decode[d]
         score = queue_weight * queue_score(waiting_at(view, d), fewest, most)
         score += kv_weight * kv_score(row.kv_tokens, row.capacity_tokens)

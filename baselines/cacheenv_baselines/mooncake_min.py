@@ -22,6 +22,8 @@ def mooncake_min(view, rng, params):
     """Least predicted TTFT, pulling where that is faster than computing; least predicted decode step."""
     prefill, pull, count, ttft_s = -1, 0, 0, 0.0
     for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 0:
+            continue
         pull_here = 1 if pull_helps(view, i) else 0
         cost_s = ttft_forecast_s(view, i, pull_here)
         take, count = least(rng, prefill, count, cost_s, ttft_s)

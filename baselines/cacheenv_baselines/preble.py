@@ -56,6 +56,8 @@ def lightest_with(view, rng, params, hit_tokens):
     """Prefill instance with the least load among those with this hit (-1: all), ties at random."""
     best, count, best_load = -1, 0, 0.0
     for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 0:
+            continue
         if hit_tokens < 0 or view.prefill[i].hit_tokens == hit_tokens:
             load = window_load_s(params, i)
             take, count = least(rng, best, count, load, best_load)
@@ -87,6 +89,8 @@ def preble(view, rng, params):
     advance(params, part)
     longest = 0
     for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 0:
+            continue
         longest = max(longest, view.prefill[i].hit_tokens)
     exploits = 2 * longest > view.request[0].prompt_tokens
     prefill = lightest_with(view, rng, params, longest if exploits else -1)

@@ -27,6 +27,8 @@ def predicted_kv(view, rng, params):
         load[running.instance] += running.kv_tokens + growth * running.predicted_remaining_tokens
     best, count, best_load = -1, 0, 0.0
     for d in range(num_decode):
+        if view.decode[d].accepts == 0:
+            continue
         row = view.decode[d]
         to_come = row.pending_requests + row.waiting_requests + row.preempted_requests
         load[d] += row.pending_tokens + row.preempted_tokens + row.reserved_tokens

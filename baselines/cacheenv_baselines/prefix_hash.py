@@ -30,6 +30,8 @@ def least_loaded_within(view, rng, bound):
     """Prefill instance with the fewest unfinished requests among those within a bound, ties at random; -1: none."""
     best, count, best_load = -1, 0, 0
     for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 0:
+            continue
         load = view.prefill[i].unfinished_requests
         if load <= bound:
             take, count = least(rng, best, count, load, best_load)

@@ -46,9 +46,11 @@ def clockwise(place, instance, virtual_nodes):
 
 @jit
 def ring_owner(view, place, virtual_nodes):
-    """Prefill instance of the first virtual node clockwise from a place."""
+    """Prefill instance that accepts the request of the first such virtual node clockwise from a place."""
     best, nearest = 0, RING
     for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 0:
+            continue
         distance = clockwise(place, i, virtual_nodes)
         if distance < nearest:
             best, nearest = i, distance

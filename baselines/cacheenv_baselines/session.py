@@ -26,6 +26,8 @@ def least_used_prefill(view, rng):
     """Prefill instance that has been sent the fewest requests, ties at random."""
     best, count, best_rate = -1, 0, 0
     for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 0:
+            continue
         rate = view.prefill[i].dispatched_requests
         take, count = least(rng, best, count, rate, best_rate)
         if take:

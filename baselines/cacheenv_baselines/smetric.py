@@ -41,6 +41,8 @@ def least_tokens_prefill(view, rng, hit_tokens):
     """Prefill instance with the fewest tokens to prefill among those with this hit (-1: all), ties at random."""
     best, count, best_load = -1, 0, 0
     for i in range(view.cluster[0].num_prefill):
+        if view.prefill[i].accepts == 0:
+            continue
         if hit_tokens < 0 or view.prefill[i].hit_tokens == hit_tokens:
             load = view.prefill[i].inflight_new_tokens
             take, count = least(rng, best, count, load, best_load)
@@ -57,8 +59,9 @@ def smetric(view, rng, params):
     if expected >= 0:
         longest, total, num_prefill = 0, 0, view.cluster[0].num_prefill
         for i in range(num_prefill):
-            longest = max(longest, view.prefill[i].hit_tokens)
             total += view.prefill[i].inflight_new_tokens
+            if view.prefill[i].accepts == 1:
+                longest = max(longest, view.prefill[i].hit_tokens)
         if longest >= params[1] * expected:
             prefill = least_tokens_prefill(view, rng, longest)
             if view.prefill[prefill].inflight_new_tokens > params[0] * total / num_prefill:

@@ -58,7 +58,7 @@ def size_reject(view, rng, params):
     params[TOKENS] += prompt
     if prefill < 0:
         return 0
-    needed = promised_tokens(view, decode) + prompt + cluster.reserve_tokens
+    needed = promised_tokens(view, decode) + prompt + view.decode[decode].reserve_tokens
     if ttft_forecast_s(view, prefill, pull) > params[0] * cluster.slo_ttft_s:
         return 0
     if tbt_forecast_s(view, decode) > params[1] * tbt_slo_s(view):

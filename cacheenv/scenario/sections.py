@@ -198,7 +198,7 @@ class IndexConfig:
 
 @dataclass(frozen=True)
 class RouterConfig:
-    """What the router's own computing takes: one server, which decides on one request after the other."""
+    """What the router's own computing takes: one server, one request after the other."""
 
     decide_s: float = number(0.0, "router's time for a decision, s; decisions wait for each other", low=0)
     decide_s_per_block: float = number(0.0, "the same for each page of the prompt, s", low=0)

@@ -202,7 +202,7 @@ def test_bench_runs_an_agent_without_torch(trained):
     folder = trained()
     command = ["bench", "--policies", f"agent:{folder},random", "--config", str(folder / "scenario.yml")]
     done = subprocess.run(
-        [sys.executable, "-c", program, *command, "--seeds", "1", "--json"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program, *command, "--seeds", "1", "--json"], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert [row["policy"] for row in json.loads(done.stdout)["results"]] == [f"agent:{folder}", "random"]

@@ -33,7 +33,7 @@ def capacity_tokens(w, d):
     return w.instance[decode_instance(w, d)].kv_capacity_tokens - w.decode[d].reserved_tokens
 
 
-@once
+@inner
 def room_tokens(w, d):
     """Largest KV of a request that could be moved to the instance now (may be negative)."""
     head_room = w.decode[d].reserve_tokens * (w.decode[d].batch + 1)

@@ -32,7 +32,8 @@ class Watcher:
 def errors() -> dict[int, np.ndarray]:
     """Absolute errors for outputs of 30,000 tokens and more: at the start, and after about 8,000 tokens."""
     watcher = Watcher()
-    scenario = cacheenv.load_scenario("reasoning", {"cluster.decode.kv_tokens": 20_000_000, "workload.rate_rps": 20.0})
+    roomy = {"preset": "r1-distill-qwen-7b_1xH800", "capacity_tokens": 20_000_000}
+    scenario = cacheenv.load_scenario("reasoning", {"cluster.decode.preset": roomy, "workload.rate_rps": 20.0})
     records = cacheenv.simulate(scenario, watcher, seed=1).requests
     request, generated, predicted = (np.array(column) for column in zip(*watcher.seen, strict=True))
     error = np.abs(predicted - (records["output_tokens"][request] - generated))
